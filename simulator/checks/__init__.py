@@ -1,9 +1,19 @@
-"""The invariants of docs/replication.md, each checked where a step could break it, and all now and then.
+"""The invariants of docs/replication.md, checked after each event that could break them; all logs
+periodically.
 
-One module a subject: `quorum` (the metadata log: I1, I13), `placement` (images, elections, reports: I2–I4,
-I16), `logs` (what replicas hold: I5, I9, I14, I15), `strays` (folders: I17, I18), `sessions` (M3), `volumes`
-(R19), `retention` (what is deleted: R11, R18), `commits` (what is promised: I6–I8, I11, I12), `recording`
-(what publishers to NATS are told: N5). `truth` has what they compare the brokers with.
+- `truth`      what is true in a run: the brokers are compared with it
+- `quorum`     the metadata log: votes, terms, committed entries (I1, I13)
+- `placement`  images, elections, ISRs, reports (I2–I4, I16)
+- `logs`       the logs of replicas (I5, I9, I14, I15)
+- `commits`    what is committed, and the replicas that must have it (I3, I6–I8)
+- `answers`    answers to clients (I7, I8, I12, I19)
+- `recording`  answers to publishers (N5)
+- `retention`  deleted records (R11, R18)
+- `strays`     folders of no or another partition (I17, I18)
+- `sessions`   heartbeats (M3)
+- `volumes`    volumes that changed while their broker was down (R19)
+
+`Checks` joins all of them. Observations come from `simulator.watch`; faults belong to `simulator.faults`.
 """
 
 from __future__ import annotations
@@ -20,10 +30,10 @@ __all__ = ["Checks", "Copy", "Setup", "Surroundings", "Truth", "Violated", "requ
 
 
 class Checks(QuorumChecks, PlacementChecks, SessionChecks, VolumeChecks, AnswerChecks, RecordingChecks):
-    """All of them. The hooks are called by those who perform."""
+    """All checks of a run. `simulator.watch`, clients and faults call their methods."""
 
     def full(self) -> None:
-        """Reads every log again and compares it with what is believed of it."""
+        """Reads every log again, and compares it with its mirror."""
         for broker in self.brokers.values():
             if broker.running:
                 for replica in broker.replicas.values():

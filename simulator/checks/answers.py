@@ -14,37 +14,37 @@ if TYPE_CHECKING:
 
 
 class AnswerChecks(Knowledge):
-    """What clients are told, against what is committed."""
+    """Compares answers to clients with what is committed."""
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         self._producers: dict[int, None] = {}
-        """Ids that were given out."""
+        """The producer ids that brokers gave to producers."""
 
     def acknowledged(self, broker: int, key: Key, end: int) -> None:
-        """A producer is told that everything below `end` is committed, its batch with it."""
+        """A broker tells a producer that all records below `end` are committed, its batch included."""
         truth = self.truth(key)
         self.mark("R3 acknowledged")
         require(
             end <= truth.committed.end,
             "I8",
-            f"partition {key[1]}: broker {broker} acknowledges up to {end}, "
-            f"committed is {truth.committed.end}",
+            f"partition {key[1]}: broker {broker} acknowledges records up to offset {end}; only those below "
+            f"{truth.committed.end} are committed",
         )
         truth.acknowledged = max(truth.acknowledged, end)
 
     def held(self, replica: Replica, end: int) -> None:
-        """A producer is told that its leader has everything below `end` on its disk (R7)."""
+        """A leader tells a producer that it has all records below `end` on its disk (R7)."""
         log = replica.log
         require(
             not replica.leads or not replica.fsync or log.durable_offset >= end,
             "R7",
-            f"{replica.name}: broker {replica.node.id} acknowledges up to {end}, as its leader; "
-            f"{log.durable_offset} is on its disk",
+            f"{replica.name}: the leader, broker {replica.node.id}, acknowledges records up to offset {end}; "
+            f"only those below {log.durable_offset} are on its disk",
         )
 
     def deleted(self, node: Node, key: Key, start_offset: int) -> None:
-        """This leader tells somebody that everything below is deleted on all members of the ISR (R11)."""
+        """A leader tells a client that all records below are deleted on all members of the ISR (R11)."""
         self.mark("R11 deleted")
         truth = self.truth(key)
         led_in = (epoch for epoch, led in truth.leaders.items() if led == Led(node.id, node.run))
@@ -54,34 +54,35 @@ class AnswerChecks(Knowledge):
         self.members(key)
 
     def producer_given(self, producer_id: int) -> None:
-        """A producer is given its id: nobody else has it (R8)."""
-        require(producer_id not in self._producers, "R8", f"the producer id {producer_id} is given again")
+        """A producer gets its id, which no other producer may have (R8)."""
+        require(producer_id not in self._producers, "R8", f"two producers get the producer id {producer_id}")
         self._producers[producer_id] = None
 
     def counted(self, key: Key, header: BatchHeader, receipt: log_pb2.ProduceReceipt) -> None:
-        """A receipt is of as many records as were sent."""
+        """A receipt must count the records that were sent."""
         records = receipt.last_offset - receipt.base_offset + 1
         require(
             records == header.record_count,
             "I8",
-            f"partition {key[1]}: {header.record_count} records were sent, {records} are acknowledged",
+            f"partition {key[1]}: the receipt of a batch of {header.record_count} records counts {records}",
         )
 
     def expectation_met(
         self, key: Key, header: BatchHeader, receipt: log_pb2.ProduceReceipt, expected: int
     ) -> None:
-        """A conditional append was carried out, and is no repeat (R9)."""
+        """A conditional append was appended, and is no repeat (R9)."""
         self.mark("R9 met")
         require(
             receipt.base_offset == expected,
             "R9",
-            f"partition {key[1]}: appended at {receipt.base_offset}, expected was {expected}",
+            f"partition {key[1]}: a conditional append that expects offset {expected} was appended at offset "
+            f"{receipt.base_offset}",
         )
         sender = (header.producer_id, header.base_sequence)
         self.truth(key).conditional[sender] = (receipt.leader_epoch, receipt.base_offset)
 
     def expectation_refused(self, replica: Replica, header: BatchHeader) -> None:
-        """A conditional append is refused: it is not the repeat of one that is in this log (R9)."""
+        """A conditional append is refused. It must not be the repeat of one that this log has (R9)."""
         at = self.truth(replica.key).conditional.get((header.producer_id, header.base_sequence))
         if at is None or header.producer_id == NO_PRODUCER_ID:
             return
@@ -90,33 +91,35 @@ class AnswerChecks(Knowledge):
         require(
             not any(link.base == base and link.epoch == epoch for link in there),
             "R9",
-            f"{replica.name}: a repeat of what met its offset, {base}, is refused",
+            f"{replica.name}: the repeat of a conditional append is refused; the log has that append at "
+            f"offset {base}",
         )
 
     def read(self, broker: int, key: Key, end: int) -> None:
-        """A reader is given records up to `end`."""
+        """A broker gives records below `end` to a reader."""
         truth = self.truth(key)
         require(
             end <= truth.committed.end,
             "I7",
-            f"partition {key[1]}: broker {broker} has a reader see up to {end}, "
-            f"committed is {truth.committed.end}",
+            f"partition {key[1]}: broker {broker} gives a reader records up to offset {end}; only those "
+            f"below {truth.committed.end} are committed",
         )
 
     def told_latest(self, broker: int, key: Key, leader_epoch: int, offset: int, floor: int) -> None:
-        """R15: a leader that names the end knows of all that was acknowledged before it was asked."""
+        """R15: the end that a leader names includes all records acknowledged before the request (`floor`)."""
         placed = self.image.partition(*key)
         if placed is None or placed.leader_epoch != leader_epoch:
-            return  # Deposed, and does not know it yet (docs/replication.md, Not covered).
+            return  # The leader is deposed, and does not know it yet (docs/replication.md, Not covered).
         self.mark("R15 latest")
         require(
             offset >= min(floor, self.truth(key).committed.end),
             "I12",
-            f"partition {key[1]}: broker {broker} says that the end is {offset}; {floor} is acknowledged",
+            f"partition {key[1]}: broker {broker} tells a client that the end is offset {offset}; records "
+            f"below {floor} were acknowledged before the request",
         )
 
     def refused(self, code: str) -> None:
-        """A producer is told of an error."""
+        """A producer gets an error."""
         self._is_foreseen(code)
         marks = {
             "NOT_ENOUGH_REPLICAS": "R7 too few in sync",
@@ -130,24 +133,28 @@ class AnswerChecks(Knowledge):
 
     @staticmethod
     def _is_foreseen(code: str) -> None:
-        require(code != "INTERNAL", "I19", "a client is told of an error that nobody foresaw")
+        require(code != "INTERNAL", "I19", "a client gets an internal error, which is a bug of the broker")
 
     def reads_on(self, reader: int, key: Key, last: Link | None, epoch: int, base: int) -> Link | None:
-        """R13: what a reader gets next follows what it got last, in one and the same log. The batch of this
-        epoch and offset; None: it gets a part of one only."""
+        """R13: the next batch of a reader follows its last batch in the same log, or the reader gets an
+        error.
+
+        Returns the batch of this epoch and offset; None: the reader gets only a part of one.
+        """
         link = self.truth(key).batches.get((epoch, base))
         if last is not None:
             follows = link is not None and (link.base, link.before) == (last.next, last.chain)
             require(
                 follows,
                 "R13",
-                f"partition {key[1]}: nobody told reader {reader}, and after the batch of epoch {last.epoch} "
-                f"at {last.base} it gets one of epoch {epoch} at {base}, which does not follow",
+                f"partition {key[1]}: reader {reader} gets the batch of epoch {epoch} at offset {base}, "
+                f"which does not follow its last batch (epoch {last.epoch}, offset {last.base}), and gets "
+                "no error",
             )
         return link
 
     def unread(self, code: str) -> None:
-        """A reader is told of an error."""
+        """A reader gets an error."""
         self._is_foreseen(code)
         code = code.removeprefix("ERROR_CODE_")
         self.mark(f"{'2c' if code == 'DATA_CORRUPT' else 'R13'} reader told {code}")

@@ -1,4 +1,4 @@
-"""Checks of what is promised: who leads or is in sync has it, who asks gets it (I3, I6–I8, I11, I12)."""
+"""Checks of committed records: every leader and every member of the ISR has them (I3, I6–I8, I11)."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 
 STARTS: Final = ("log-start-offsets", "log-start-offsets.copy")
-"""Among the checkpoints."""
+"""The checkpoint files with the log start offsets."""
 
 STALLED_US_MAX: Final = 4_000_000
-"""How long an append may wait for its commit while nothing is amiss."""
+"""How long an append may wait for its commit without a disturbance."""
 
 
 class CommitChecks(LogChecks):
-    """See the module."""
+    """Checks leaders, high watermarks, members of the ISR, and log start offsets."""
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         self._stalls: dict[Key, tuple[int, int]] = {}
-        """Partitions that have something to commit: their high watermark, and since when."""
+        """Partitions with uncommitted records: their high watermark, and since when it has not moved."""
         self._durabilities: dict[bytes, bool] = {}
         """By stream: whether it is `fsync`."""
 
@@ -41,11 +41,11 @@ class CommitChecks(LogChecks):
         require(
             led == Led(node.id, node.run),
             "I3",
-            f"{replica.name}: {led} and {Led(node.id, node.run)} lead in epoch {role.leader_epoch}",
+            f"{replica.name}: two leaders in epoch {role.leader_epoch}: {led} and {Led(node.id, node.run)}",
         )
         copy = self.copy(replica)
         if truth.kept_from:
-            # What was deleted may have been deleted of records that are gone.
+            # The deleted records may be among those that were lost.
             truth.deleted_in.clear()
         if truth.returning:
             truth.returned(copy.mirror)
@@ -53,8 +53,8 @@ class CommitChecks(LogChecks):
         require(
             replica.log.start_offset >= deleted,
             "R11",
-            f"{replica.name}: broker {node.id} leads in epoch {role.leader_epoch} from "
-            f"{replica.log.start_offset} on; what is below {deleted} was said to be deleted",
+            f"{replica.name}: broker {node.id} leads in epoch {role.leader_epoch}, and its log begins at "
+            f"{replica.log.start_offset}; clients were told that all below {deleted} is deleted",
         )
         copy.led_from, copy.fsync = role.high_watermark, replica.fsync
         if truth.unclean_begins and role.leader_epoch >= truth.unclean_begins:
@@ -64,8 +64,8 @@ class CommitChecks(LogChecks):
                 require(
                     there or end < copy.mirror.start_offset,
                     "R17",
-                    f"{replica.name}: broker {node.id} leads after an unclean election with "
-                    f"{copy.mirror.end}; up to {end} it was committed since the stream is fsync",
+                    f"{replica.name}: broker {node.id} leads after an unclean election, and its log ends at "
+                    f"{copy.mirror.end}; all records below {end} were committed while the stream was fsync",
                 )
             truth.given_up(copy.mirror)
             copy.excused = False
@@ -73,12 +73,13 @@ class CommitChecks(LogChecks):
         require(
             copy.mirror.end >= end and copy.mirror.chain_at(end) == truth.committed.chain_at(end),
             "I8",
-            f"{replica.name}: broker {node.id} leads in epoch {role.leader_epoch} without all that was "
-            f"committed before: it has {copy.mirror.end}, committed was {end}",
+            f"{replica.name}: broker {node.id} leads in epoch {role.leader_epoch} without all committed "
+            f"records: its log ends at {copy.mirror.end} or differs below {end}, where the committed "
+            "records end",
         )
 
     def reached(self, replica: Replica, high_watermark: int) -> None:
-        """Its high watermark is this now."""
+        """The high watermark of a replica, perhaps a new one."""
         copy = self.copy(replica)
         if replica.leads and high_watermark != copy.high_watermark:
             self._minimum_stays(replica)
@@ -87,15 +88,15 @@ class CommitChecks(LogChecks):
                 self.truth(replica.key).returning = False
 
     def _minimum_stays(self, replica: Replica) -> None:
-        """R3: a leader commits only with a minimum of members that it does not want to remove.
+        """R3: a leader commits only with a minimum of members that it does not propose to remove.
 
-        It may propose that, or learn of another ISR, in the turn in which it commits.
+        It may propose a removal, or get another ISR, in the same turn in which it commits.
         """
         require(
             self.copy(replica).spare >= 0 or _spare(replica) >= 0,
             "R3",
-            f"{replica.name}: broker {replica.node.id} commits, and of its ISR {list(replica.placed.isr)} "
-            f"{-_spare(replica)} too few are to stay",
+            f"{replica.name}: broker {replica.node.id} commits, and its ISR {list(replica.placed.isr)} "
+            f"without the members that it proposes to remove is {-_spare(replica)} below the minimum",
         )
 
     def _committed(self, replica: Replica, high_watermark: int) -> None:
@@ -103,7 +104,7 @@ class CommitChecks(LogChecks):
         require(
             high_watermark > copy.high_watermark or not replica.leads,
             "I7",
-            f"{replica.name}: the high watermark of broker {replica.node.id} went from "
+            f"{replica.name}: the high watermark of the leader, broker {replica.node.id}, went back from "
             f"{copy.high_watermark} to {high_watermark}",
         )
         copy.high_watermark = high_watermark
@@ -113,7 +114,11 @@ class CommitChecks(LogChecks):
             truth.flushed = max(truth.flushed, high_watermark)
         if high_watermark > truth.committed.end:
             truth.committed.links += copy.mirror.between(truth.committed.end, high_watermark)
-            require(truth.committed.end == high_watermark, "I8", f"{replica.name}: half a batch is committed")
+            require(
+                truth.committed.end == high_watermark,
+                "I8",
+                f"{replica.name}: the high watermark {high_watermark} is inside a batch",
+            )
             assert replica.role is not None
             truth.committed_in[replica.role.leader_epoch] = high_watermark
             self.members(replica.key)
@@ -122,13 +127,14 @@ class CommitChecks(LogChecks):
                     replica.log.durable_epoch == replica.role.leader_epoch,
                     "R5",
                     f"{replica.name}: broker {replica.node.id} commits records of epoch "
-                    f"{replica.role.leader_epoch}; where it began is not on the disk",
+                    f"{replica.role.leader_epoch}, and the start of this epoch is not on its disk",
                 )
         chain = truth.committed.chain_at(high_watermark)
         require(
             chain == copy.mirror.chain_at(high_watermark),
             "I8",
-            f"{replica.name}: broker {replica.node.id} commits another log up to {high_watermark}",
+            f"{replica.name}: the log of broker {replica.node.id} below its high watermark {high_watermark} "
+            f"differs from the committed records",
         )
 
     def _is_fsync(self, key: Key) -> bool:
@@ -136,7 +142,7 @@ class CommitChecks(LogChecks):
         return stream is not None and stream.config.durability is Durability.FSYNC
 
     def stream_set(self, stream: StreamImage) -> None:
-        """R17: from when on what is committed is flushed on all disks, and until when."""
+        """R17: notes from when and until when committed records are flushed on all disks."""
         self.retention_set(stream)
         fsync = stream.config.durability is Durability.FSYNC
         before = self._durabilities.setdefault(stream.id, fsync)
@@ -151,16 +157,16 @@ class CommitChecks(LogChecks):
             truth.switched = True
 
     def members(self, key: Key) -> None:
-        """I6: everybody who may be elected has everything that was ever committed, on disk."""
+        """I6: every broker that may be elected has all committed records, on its disk."""
         partition, stream = self.image.partition(*key), self.image.streams.find(key[0])
         if partition is None or stream is None:
             return
         truth = self.truth(key)
         if truth.returning:
-            # The ISR is that of the image that was recovered, as it stands there (M2a).
+            # The ISR is still that of the image that was recovered (M2a).
             return
         if truth.unclean_begins:
-            # What is left is what the first leader since the unclean election holds (R6).
+            # The committed records are those that the first leader after the unclean election has (R6).
             return
         end = truth.committed.end
         for member in (*partition.isr, *partition.eligible):
@@ -170,7 +176,10 @@ class CommitChecks(LogChecks):
                 continue
             if copy is None or copy.left:
                 require(
-                    end == 0, "I6", f"broker {member} is in sync for {stream.name}/{key[1]} and has nothing"
+                    end == 0,
+                    "I6",
+                    f"broker {member} may lead {stream.name}/{key[1]} and has no log; all records below "
+                    f"{end} are committed",
                 )
                 continue
             if copy.excused and known.incarnation != node.incarnation:
@@ -184,27 +193,29 @@ class CommitChecks(LogChecks):
             if not fsync:
                 has = copy.mirror.end
             elif has >= flushed and flushed < end:
-                # What counted before it was flushed (R17) lies in the log, if nothing was lost since.
+                # Records that were committed before they were flushed (R17) are in the log, if none was lost.
                 if not node.running:
                     continue
                 has = copy.mirror.end
             require(
                 copy.excused or (has >= end and copy.mirror.chain_at(end) == truth.committed.chain_at(end)),
                 "I6",
-                f"broker {member} is in sync for {stream.name}/{key[1]} (isr {list(partition.isr)} eligible "
-                f"{list(partition.eligible)}) and has {has} of {end} committed",
+                f"broker {member} may lead {stream.name}/{key[1]} (ISR {list(partition.isr)}, eligible "
+                f"{list(partition.eligible)}) without all committed records: it has those below {has}, and "
+                f"those below {end} are committed",
             )
             begins = copy.start_offset if replica is None else replica.log.start_offset
             deleted = truth.deleted_before(partition.leader_epoch + 1)
             require(
                 copy.excused or begins >= deleted,
                 "R11",
-                f"broker {member} may lead {stream.name}/{key[1]} and begins at {begins}; "
-                f"what is below {deleted} was said to be deleted",
+                f"broker {member} may lead {stream.name}/{key[1]}, and its log begins at {begins}; clients "
+                f"were told that all below {deleted} is deleted",
             )
 
     def stalled(self) -> None:
-        """What was appended is committed soon, where nothing is between those who have to have it."""
+        """Appended records must be committed soon, if all replicas are undisturbed and the network is
+        whole."""
         for key in self.truths:
             placed, stream = self.image.partition(*key), self.image.streams.find(key[0])
             if placed is None or stream is None or placed.leader is None or self.disks_are_lost:
@@ -229,27 +240,28 @@ class CommitChecks(LogChecks):
             require(
                 self.now_us() - since[1] < STALLED_US_MAX,
                 "liveness",
-                f"{replica.name}: {replica.role} commits nothing, though nothing is between its replicas",
+                f"{replica.name}: {replica.role} has committed nothing for {STALLED_US_MAX // 1_000_000} s, "
+                f"although its replicas and the network are undisturbed",
             )
 
     def touched(self, replica: Replica) -> None:
-        """Something happened to a role."""
+        """The state of a replica changed."""
         copy, partition = self.copy(replica), replica.partition
         require(
             replica.leads or not (partition.queued or partition.uncommitted),
             "R7",
-            f"{replica.name}: broker {replica.node.id} does not lead; {partition.queued} appends wait to "
-            f"be written there, {partition.uncommitted} for their commit",
+            f"{replica.name}: broker {replica.node.id} does not lead and still has {partition.queued} "
+            f"appends that wait to be written, and {partition.uncommitted} that wait for their commit",
         )
         if not replica.leads:
-            # A log that is being cut is shorter before its role knows of it.
+            # During a truncation the log is shorter before the role knows it.
             reached = min(replica.high_watermark, replica.log.end_offset)
             copy.high_watermark = max(copy.high_watermark, reached)
         start = replica.log.start_offset
         require(
             start >= copy.start_offset,
             "I7",
-            f"{replica.name}: the log start offset of broker {replica.node.id} went from "
+            f"{replica.name}: the log start offset of broker {replica.node.id} went back from "
             f"{copy.start_offset} to {start}",
         )
         if start > copy.start_offset:
@@ -260,7 +272,7 @@ class CommitChecks(LogChecks):
 
     @staticmethod
     def _start_is_saved(replica: Replica, start: int) -> None:
-        """A log begins where both files of its disk say, and no earlier than they say so (R11)."""
+        """The log start offset moves only after both files on the disk have it (R11)."""
         node = replica.node
         assert node.broker is not None
         for name in STARTS:
@@ -269,15 +281,16 @@ class CommitChecks(LogChecks):
             require(
                 saved is not None and saved.get(replica.key, (0,))[0] >= start,
                 "R11",
-                f"{replica.name} on {node.id} begins at {start}; {name} on its disk knows of {saved}",
+                f"{replica.name} on broker {node.id} begins at {start}; the file {name} on its "
+                f"disk has {saved}",
             )
 
-    # --- what is told
+    # --- messages
 
     def settled(self, broker: int, key: Key, leader_epoch: int) -> None:
-        """A leader tells the controller that all it has is committed, and that it takes no more (N5).
+        """A leader tells the controller that all its records are committed, and that it takes no more (N5).
 
-        What comes from NATS is taken to the end.
+        It takes records from NATS to the end.
         """
         replica = self.brokers[broker].replicas.get(key)
         if replica is None or not replica.leads or replica.partition.leader_epoch != leader_epoch:
@@ -287,37 +300,37 @@ class CommitChecks(LogChecks):
             replica.partition.leaving
             and (replica.high_watermark >= replica.log.end_offset or _ends_with_recorded(replica)),
             "N5",
-            f"{replica.name}: broker {broker} says that it has settled, and "
-            f"{'has' if replica.partition.leaving else 'takes appends behind'} {replica.log.end_offset}; "
-            f"{replica.high_watermark} is committed",
+            f"{replica.name}: broker {broker} says that it has settled; its log ends at "
+            f"{replica.log.end_offset}, its high watermark is {replica.high_watermark}, and it "
+            f"{'takes no more appends' if replica.partition.leaving else 'still takes appends'}",
         )
 
     def sent(self, replica: Replica, leader_epoch: int, headers: list[BatchHeader]) -> None:
-        """R2: only the leader of an epoch gives its batches away. R5: those of its own epoch only once it is
-        on the disk where that began."""
+        """R2: only the leader of an epoch sends batches in it. R5: it sends batches of its own epoch only
+        when the start of the epoch is on its disk."""
         require(
             replica.leads and replica.partition.leader_epoch == leader_epoch,
             "R2",
-            f"{replica.name}: broker {replica.node.id} sends batches as the leader of epoch {leader_epoch}, "
-            f"and is {replica.role}",
+            f"{replica.name}: broker {replica.node.id} sends batches as the leader of epoch {leader_epoch}; "
+            f"its role is {replica.role}",
         )
         if any(header.leader_epoch == leader_epoch for header in headers):
             require(
                 replica.log.durable_epoch == leader_epoch,
                 "R5",
-                f"{replica.name}: batches of epoch {leader_epoch} are sent by broker {replica.node.id}; "
-                "where it began is not on the disk",
+                f"{replica.name}: broker {replica.node.id} sends batches of its epoch {leader_epoch}, and "
+                "the start of this epoch is not on its disk",
             )
 
     def told_leader(self, replica: Replica, start_offset: int) -> None:
-        """A follower tells its leader of its log start offset: it is on its disk (R11)."""
+        """A follower tells its leader its log start offset, which is on its disk (R11)."""
         copy = self.copy(replica)
         copy.start_saved = max(copy.start_saved, start_offset)
 
 
 def _spare(replica: Replica) -> int:
-    """So many more members of the ISR than the minimum are there that their leader did not propose to remove;
-    0: it does not lead."""
+    """How many members of the ISR, without those that the leader proposes to remove, are there beyond the
+    minimum; 0: the replica does not lead."""
     role = replica.role
     if not isinstance(role, LeaderPartition):
         return 0
@@ -326,7 +339,7 @@ def _spare(replica: Replica) -> int:
 
 
 def _ends_with_recorded(replica: Replica) -> bool:
-    """Whether all records behind the high watermark came from NATS, which alone names subjects."""
+    """Whether all records behind the high watermark came from NATS: only those have subjects."""
     return all(
         "subject" in batch.columns.schema.names and not batch.columns.column("subject").null_count
         for batch in batches_of(replica, replica.key, replica.high_watermark)

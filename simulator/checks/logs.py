@@ -1,4 +1,5 @@
-"""Checks of what replicas hold: appended, replicated, cut, recovered, set aside (I5, I9, I14, I15)."""
+"""Checks of the logs of replicas: appended, replicated, truncated, recovered, quarantined (I5, I9, I14,
+I15)."""
 
 from __future__ import annotations
 
@@ -19,29 +20,30 @@ if TYPE_CHECKING:
 
 
 class LogChecks(StrayChecks, RetentionChecks):
-    """See the module."""
+    """Keeps a mirror of each log, and compares the log with it."""
 
     # --- at a start
 
     def came(self, replica: Replica) -> None:
-        """A broker serves a replica: one that it found at its start, or a new one."""
+        """A broker serves a replica that it found at its start, or a new one."""
         known = self.copies.get((replica.node.id, replica.key))
         if known is not None and known.left:
-            # Whatever it had, the image took it away: this is another one.
+            # The image had taken the earlier replica away: this is another one.
             del self.copies[replica.node.id, replica.key]
         self.found_again(replica)
         self._opened(replica)
         self.members(replica.key)
 
     def _opened(self, replica: Replica) -> None:
-        """What it calls durable is on the disk (2a)."""
+        """A log was opened: all that it calls durable is on the disk, and nothing durable is lost (2a)."""
         disk = replica.node.disk
         for segment in replica.log.segments:
             require(
                 not segment.size or disk.is_synced(segment.path),
                 "2a",
-                f"{replica.name} on {replica.node.id} says that {replica.log.durable_offset} is durable; "
-                f"{segment.path} was not synced since it was written",
+                f"{replica.name} on broker {replica.node.id} says that all below "
+                f"{replica.log.durable_offset} is durable; {segment.path} was not synced after its last "
+                "write",
             )
         known = self.copies.get((replica.node.id, replica.key))
         copy = self.copies[replica.node.id, replica.key] = Copy()
@@ -53,8 +55,8 @@ class LogChecks(StrayChecks, RetentionChecks):
             require(
                 replica.log.start_offset >= known.start_saved,
                 "I7",
-                f"{replica.name} on {replica.node.id} began at {known.start_saved} and begins at "
-                f"{replica.log.start_offset} after its recovery",
+                f"{replica.name} on broker {replica.node.id}: the log start offset was {known.start_saved}, "
+                f"and is {replica.log.start_offset} after the recovery",
             )
             copy.start_saved = known.start_saved
             copy.rotten = known.rotten
@@ -62,13 +64,13 @@ class LogChecks(StrayChecks, RetentionChecks):
             require(
                 replica.log.end_offset >= known.durable
                 and (
-                    # Of a `page-cache` stream the log may begin behind what was flushed.
+                    # The log of a `page-cache` stream may begin behind the flushed records.
                     known.durable < copy.mirror.start_offset
                     or copy.mirror.chain_at(known.durable) == known.mirror.chain_at(known.durable)
                 ),
                 "2a",
-                f"{replica.name} on {replica.node.id} had {known.durable} on disk and has "
-                f"{replica.log.end_offset} after its recovery",
+                f"{replica.name} on broker {replica.node.id} had all records below {known.durable} on disk; "
+                f"after the recovery its log ends at {replica.log.end_offset} or has other records",
             )
             self.mark("2a recovered")
         if replica.log.suspect:
@@ -82,7 +84,7 @@ class LogChecks(StrayChecks, RetentionChecks):
         require(
             self.disks_are_lost or self.truth(key).forgotten,
             "I19",
-            f"broker {broker} lost partition {key[1]} on a good disk: {reason}",
+            f"broker {broker} cannot open its log of partition {key[1]}, and its disk is good: {reason}",
         )
         self.mark("2d another's folder" if stray else "2c lost at a start")
         copy = self.copies.get((broker, key))
@@ -90,13 +92,13 @@ class LogChecks(StrayChecks, RetentionChecks):
             copy.excused, copy.rotten = True, 0
 
     def left(self, broker: int, key: Key) -> None:
-        """The image takes a replica away: if there is one again, it is another."""
+        """The image takes a replica away. A later one on the same broker is another replica."""
         copy = self.copies.get((broker, key))
         if copy is not None:
             copy.left = True
 
     def _promises(self, replica: Replica) -> bool:
-        """Whether what it held durably must still be there: not after a power loss in `page-cache` mode."""
+        """Whether its durable records must still be there: not after a power loss in `page-cache` mode."""
         return replica.fsync or replica.node.same_boot
 
     def _begin_mirror(self, replica: Replica, copy: Copy, before: Mirror | None) -> None:
@@ -109,8 +111,11 @@ class LogChecks(StrayChecks, RetentionChecks):
         )
 
     def _chain_before(self, key: Key, start: int, known: bool) -> int:
-        """`known`: its first batch is there, and begins where a committed one ends, or one that an unclean
-        election gave up."""
+        """The chain of the batches below the start of a log.
+
+        `known`: the first batch is there. Then it begins where a committed batch ends, or a batch that an
+        unclean election lost.
+        """
         if start == 0:
             return 0
         truth = self.truth(key)
@@ -124,18 +129,20 @@ class LogChecks(StrayChecks, RetentionChecks):
             ]
             chain = max(given_up, key=lambda link: link.epoch).chain if given_up else None
         require(
-            chain is not None or not known, "I5", f"a log begins at {start}, where no committed batch ends"
+            chain is not None or not known,
+            "I5",
+            f"partition {key[1]}: a log begins at {start}, and no committed batch ends there",
         )
         return 0 if chain is None else chain
 
     # --- while it runs
 
     def log_changed(self, replica: Replica) -> None:
-        """Perhaps it did: something was appended, cut off, or dropped altogether."""
+        """A log may have changed: batches were appended, truncated, or all dropped."""
         copy, log = self.copy(replica), replica.log
         end, known = log.end_offset, copy.mirror.end
         if log.start_offset == end and (end != known or copy.mirror.links):
-            # It may have dropped other batches than the leader's and end where it did.
+            # It may have dropped other batches than the leader's, and end at the same offset as before.
             self._restarted(replica)
         elif end < known:
             self._truncated(replica, known)
@@ -146,7 +153,7 @@ class LogChecks(StrayChecks, RetentionChecks):
         copy.durable = max(copy.durable, log.durable_offset)
 
     def _synced(self, replica: Replica, before: int) -> None:
-        """What it calls durable is on the disk, also while it runs (2a)."""
+        """All that a running log calls durable is on the disk (2a)."""
         point, disk = replica.log.recovery_point, replica.node.disk
         for segment in reversed(replica.log.segments):
             if segment.base_offset > point.segment_base:
@@ -156,8 +163,8 @@ class LogChecks(StrayChecks, RetentionChecks):
             require(
                 not size or disk.synced_bytes(segment.path) >= size,
                 "2a",
-                f"{replica.name} on {replica.node.id} calls {point.offset} durable; of {segment.path} "
-                f"{disk.synced_bytes(segment.path)} of {size} bytes are on the disk",
+                f"{replica.name} on broker {replica.node.id} says that all below {point.offset} is durable; "
+                f"{disk.synced_bytes(segment.path)} of {size} bytes of {segment.path} are on the disk",
             )
             if segment.base_offset <= before:
                 return
@@ -172,8 +179,8 @@ class LogChecks(StrayChecks, RetentionChecks):
             require(
                 known == link,
                 "I5",
-                f"{replica.name} on {replica.node.id} has another batch, or another log before it, at "
-                f"{link.base} in epoch {link.epoch}",
+                f"{replica.name} on broker {replica.node.id} has another batch than the first log with "
+                f"offset {link.base} in epoch {link.epoch}, or other batches before it",
             )
 
     def _truncated(self, replica: Replica, before: int) -> None:
@@ -185,8 +192,8 @@ class LogChecks(StrayChecks, RetentionChecks):
             require(
                 truth.unclean > 0,
                 "I14",
-                f"{replica.name} on {replica.node.id} truncated to {end}, below its high watermark "
-                f"{copy.high_watermark}",
+                f"{replica.name} on broker {replica.node.id} was truncated to {end}, below its high "
+                f"watermark {copy.high_watermark}, without an unclean election",
             )
             self.mark("R1 unclean truncation")
         copy.high_watermark = min(copy.high_watermark, end)
@@ -197,46 +204,51 @@ class LogChecks(StrayChecks, RetentionChecks):
         self.members(replica.key)
 
     def _history_ends(self, replica: Replica) -> None:
-        """The history of epochs goes no further than the log, but for an unclean one at its end (R1, R5)."""
+        """No epoch in the history starts behind the log; an unclean one may start at its end (R1, R5)."""
         end = replica.log.end_offset
         for epoch, start, unclean in replica.log.epochs:
             require(
                 start < end or (unclean and start == end),
                 "R5",
-                f"{replica.name} on {replica.node.id} ends at {end}; epoch {epoch} began at {start}",
+                f"{replica.name} on broker {replica.node.id} ends at {end}, and has an epoch {epoch} that "
+                f"starts at {start}",
             )
 
     def _forgotten(self, replica: Replica) -> None:
-        """What was cut off is neither in the cache nor in the append guard (R1)."""
+        """Truncated batches are neither in the tail cache nor in the append guard (R1)."""
         log = replica.log
         end, guard = log.end_offset, log.guarding.loaded
-        where = f"{replica.name} on {replica.node.id} was cut at {end}"
-        require(not log.reader.is_cached(end), "R1", f"{where}, and is in memory beyond")
+        where = f"{replica.name} on broker {replica.node.id} was truncated to {end}"
+        require(not log.reader.is_cached(end), "R1", f"{where}, and its tail cache still has batches behind")
         if guard is None:
             return
         for producer, state in guard._producers.items():
             last = max((ref.base_offset for ref in state.window), default=-1)
-            require(last < end, "R1", f"{where}, and knows of a batch of producer {producer} at {last}")
+            require(
+                last < end,
+                "R1",
+                f"{where}, and its append guard still has a batch of producer {producer} at {last}",
+            )
         last = max((known.offset for known in guard._ids_order), default=-1)
-        require(last < end, "R1", f"{where}, and knows of a message id at {last}")
+        require(last < end, "R1", f"{where}, and its append guard still has a message id at {last}")
 
     def _restarted(self, replica: Replica) -> None:
         self.mark("R1 started over")
         copy, end = self.copy(replica), replica.log.end_offset
-        # It held no record, so it lost none.
+        # It had no record, so it lost none.
         empty = not copy.mirror.links
         require(
             end >= copy.high_watermark or empty or self.truth(replica.key).unclean,
             "I14",
-            f"{replica.name} on {replica.node.id} starts over at {end}, below its high watermark "
-            f"{copy.high_watermark}",
+            f"{replica.name} on broker {replica.node.id} drops its log and starts over at {end}, below its "
+            f"high watermark {copy.high_watermark}, without an unclean election",
         )
         copy.high_watermark = min(copy.high_watermark, end)
         if (empty or self.truth(replica.key).unclean) and not replica.leads:
-            # What was deleted may be more than what an unclean leader ever had.
+            # The leader of an unclean election may never have had some of the deleted records.
             copy.start_offset = copy.start_saved = replica.log.start_offset
         if not replica.leads:
-            # A leader's log is empty when it has deleted everything: `touched` asks whether it may.
+            # A leader's log is empty when it has deleted all records: `touched` checks that it may.
             copy.start_offset = max(copy.start_offset, replica.log.start_offset)
         copy.durable = replica.log.durable_offset
         copy.rotten = 0
@@ -245,7 +257,7 @@ class LogChecks(StrayChecks, RetentionChecks):
         self.members(replica.key)
 
     def _history_begins(self, replica: Replica) -> None:
-        """An empty log knows of which epoch the record below its start was (R1)."""
+        """An empty log has the epoch of the record below its start (R1)."""
         truth, start = self.truth(replica.key), replica.log.end_offset
         before = [link for link in truth.committed.between(0, start) if link.next >= start]
         if start != replica.log.start_offset or not before or truth.kept_from:
@@ -255,33 +267,34 @@ class LogChecks(StrayChecks, RetentionChecks):
         leader = None if placed is None or placed.leader is None else self.brokers[placed.leader]
         teacher = None if leader is None else leader.replicas.get(replica.key)
         if known is None and teacher is not None and teacher.log.epochs.epoch_at(start - 1) is None:
-            # Its leader was set aside once, and made again at the start that was saved: it does not know.
+            # Its leader was quarantined once and created again at the saved start: it does not have the
+            # epoch.
             return
         require(
             known == before[-1].epoch,
             "R1",
-            f"{replica.name} on {replica.node.id} is empty and begins at {start}; the record below is of "
-            f"epoch {before[-1].epoch}, and it knows of {known}",
+            f"{replica.name} on broker {replica.node.id} is empty and begins at {start}; the record below is "
+            f"of epoch {before[-1].epoch}, and the log has epoch {known} there",
         )
 
     def crashed(self, broker: Node) -> None:
-        """What it had on disk by then, whoever was told of it."""
+        """A broker's process ended: notes what it had on disk at that moment."""
         for replica in broker.replicas.values():
             copy = self.copy(replica)
             copy.durable = replica.log.durable_offset
             copy.high_watermark = 0
             if copy.durable > copy.mirror.end:
-                # Its disk died in the middle of what happened last, which nobody has looked at.
+                # Its disk died in the middle of the last event, and the watch has not looked since.
                 dead, broker.disk.dead = broker.disk.dead, False
                 log = replica.log
                 if log.start_offset == log.end_offset or log.start_offset > copy.mirror.end:
-                    # It had just begun again.
+                    # The log had just started over.
                     self._begin_mirror(replica, copy, None)
                 else:
                     self._extend(replica, copy)
                 broker.disk.dead = dead
 
-    # --- damage, and what is set aside
+    # --- damage and quarantine
 
     def disk_lost(self, broker: Node) -> None:
         for (owner, _), copy in self.copies.items():
@@ -294,7 +307,7 @@ class LogChecks(StrayChecks, RetentionChecks):
         self.copy(replica).rotten = end
 
     def damage_changed(self, replica: Replica, before: int, now: int) -> None:
-        """A broker found rot, or healed what it had found."""
+        """A broker found damage, or repaired it."""
         if now > before:
             self.mark("2c damage found")
         elif not now:
@@ -302,7 +315,7 @@ class LogChecks(StrayChecks, RetentionChecks):
             self.copy(replica).rotten = 0
 
     def halted(self, replica: Replica, reason: str) -> None:
-        """An exception that nobody foresaw came out of it (R6)."""
+        """An unexpected exception stopped a replica (R6)."""
         require(False, "I19", f"{replica.name} failed on broker {replica.node.id}: {reason}")
 
     def quarantined(self, replica: Replica) -> None:
@@ -314,33 +327,33 @@ class LogChecks(StrayChecks, RetentionChecks):
         self.copies.pop((replica.node.id, replica.key), None)
 
     def given(self, name: str, broker: int, key: Key, data: bytes) -> None:
-        """Somebody is given batches, a reader or a follower: their checksums hold (I15)."""
+        """A broker sends batches to a reader or a follower: their checksums must be right (I15)."""
         at = 0
         for header in headers_of(data):
             try:
                 verify_batch(pa.py_buffer(data[at : at + header.length]), header, *key)
             except TidelogError as error:
-                require(False, "I15", f"{name}: broker {broker} gives away rot: {error}")
+                require(False, "I15", f"{name}: broker {broker} sends a damaged batch: {error}")
             at += header.length
 
     def compare(self, replica: Replica) -> None:
-        """A log, read again, against what is believed of it."""
+        """Reads a log again, and compares it with its mirror."""
         copy = self.copy(replica)
         try:
             fresh = self._mirror_of(replica, copy.mirror)
             fresh.extend(replica.log, copy.mirror)
         except CrashPoint:
-            # A log notes the damage that a read meets, and the disk was to die at its next write.
+            # A log writes down the damage that a read finds, and this write was the disk's crash point.
             return
         require(
             fresh.links == copy.mirror.between(fresh.start_offset, copy.mirror.end),
             "I5",
-            f"{replica.name} on {replica.node.id} holds something else than was written to it",
+            f"{replica.name} on broker {replica.node.id} has other batches than were written to it",
         )
         for link in fresh.links:
             require(
                 replica.log.epochs.knows(link.epoch, link.base),
                 "R5",
-                f"{replica.name} on {replica.node.id} holds a batch of epoch {link.epoch} at {link.base}; "
-                f"its history says {list(replica.log.epochs)}",
+                f"{replica.name} on broker {replica.node.id} has a batch of epoch {link.epoch} at "
+                f"{link.base}; its epoch history is {list(replica.log.epochs)}",
             )

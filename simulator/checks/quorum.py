@@ -1,5 +1,5 @@
-"""Checks of the metadata log: who leads a term, who votes for whom, what is committed, and what of it is
-on a disk before anybody speaks of it (I1, I13)."""
+"""Checks of the metadata log: one leader a term, votes, committed entries, and that votes and entries are on
+the disk before a message promises them (I1, I13)."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ HARD_STATE: Final = "hard-state"
 
 
 class QuorumChecks(Knowledge):
-    """See the module."""
+    """Checks what voters promise and what leaders commit."""
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         self._entries: dict[int, tuple[int, int]] = {}
-        """Of the metadata log, by index: term and fingerprint of what was committed."""
+        """By index: term and fingerprint of each committed entry of the metadata log."""
         self.last_applied = 0
-        """The last entry that somebody applied."""
+        """The last entry that a broker applied."""
         self.voters: tuple[Voter, ...] = ()
-        """As of that entry."""
+        """The voters after that entry."""
         self._terms: dict[int, Voter] = {}
-        """Who led the quorum, by term."""
+        """By term: the leader of the quorum."""
         self._votes: dict[tuple[Voter, int], Voter] = {}
-        """By voter and term: who was told that it has the vote."""
+        """By voter and term: the candidate that got its vote."""
         self._acknowledged: dict[tuple[Voter, int], int] = {}
-        """By voter and term: up to which entry it told the leader of that term that it has all."""
+        """By voter and term: the last entry that it acknowledged to the leader of that term."""
         self._counted: dict[tuple[Voter, int], tuple[Voter, ...]] = {}
-        """By leader and term: who voted, as its log had it when it was looked at last."""
+        """By leader and term: the voters in its log at the last look."""
 
     def controls(self, voter: Voter, term: int, log: Log) -> None:
         """A voter won the election of a term."""
         self.controllers[voter.broker_id] = None
         first = self._terms.setdefault(term, voter)
-        require(first == voter, "I1", f"{first} and {voter} lead the quorum in term {term}")
+        require(first == voter, "I1", f"two leaders of the quorum in term {term}: {first} and {voter}")
         self.mark("M Raft elected")
         last = self.last_applied
         if last:
@@ -52,27 +52,28 @@ class QuorumChecks(Knowledge):
             require(
                 log.last_index >= last and has in (known, None),
                 "I1",
-                f"{voter} leads in term {term} with {log.last_index} entries, entry {last} of term {has}; "
-                f"committed is entry {last} of term {known}",
+                f"{voter} leads in term {term}; its log ends at entry {log.last_index} and has entry {last} "
+                f"of term {has}; entry {last} of term {known} is committed",
             )
 
     def committed_entries(self, voter: Voter, term: int, before: int, log: Log) -> None:
-        """A leader of the quorum takes more for committed than it did (Raft 5.4.2)."""
+        """The commit index of a leader of the quorum grows (Raft 5.4.2)."""
         if log.commit > before:
             has = log.term(log.commit)
             require(
                 has == term,
                 "I1",
-                f"{voter} commits entry {log.commit} of term {has} by counting, and leads in term {term}",
+                f"{voter} leads in term {term} and commits entry {log.commit} of term {has} by counting; "
+                "only an entry of its own term may be committed by counting",
             )
             voters = log.configuration.voters
-            # Who votes may have changed since, in the same moment.
+            # The voters may have changed in the same turn.
             before_that = self._counted.get((voter, term), voters)
             require(
                 any(self._majority_has(voter, term, log.commit, those) for those in (voters, before_that)),
                 "I1",
-                f"{voter} commits entry {log.commit} in term {term}, and most of {voters} have not said that "
-                "they have it",
+                f"{voter} commits entry {log.commit} in term {term}, and no majority of {voters} has "
+                f"acknowledged it",
             )
         self._counted[voter, term] = log.configuration.voters
 
@@ -87,7 +88,7 @@ class QuorumChecks(Knowledge):
 
     @staticmethod
     def _keeps(node: Node, index: int) -> bool:
-        """Whether a loss of power leaves a broker its metadata log up to `index`."""
+        """Whether the metadata log of a broker survives a power loss up to entry `index`."""
         assert node.assembly is not None
         log = node.assembly.controller._driver.log
         if index > log.last_index:
@@ -105,63 +106,70 @@ class QuorumChecks(Knowledge):
         require(
             known == fingerprint,
             "I1",
-            f"broker {broker} applies another entry {entry.index} of term {entry.term}; it was of {known[0]}",
+            f"broker {broker} applies entry {entry.index} of term {entry.term}; another broker applied "
+            f"another entry {entry.index}, of term {known[0]}",
         )
         self.last_applied = max(self.last_applied, entry.index)
 
     def entries_forgotten(self, last: int) -> None:
-        """The metadata goes on by force behind entry `last` (M2a)."""
+        """The metadata continues by force behind entry `last` (M2a)."""
         self._entries = {index: known for index, known in self._entries.items() if index <= last}
         self.last_applied = last
 
     def applied_term(self, index: int) -> int | None:
-        """Of an entry that somebody applied; None: nobody did."""
+        """The term of an entry that a broker applied; None: no broker did."""
         known = self._entries.get(index)
         return None if known is None else known[0]
 
     def configured(self, configuration: Configuration) -> None:
-        """An entry says who votes."""
+        """An entry changes the voters."""
         before, self.voters = self.voters, configuration.voters
         if len(before) > 1 or len(self.voters) > 1:
             self.mark("M1 voters changed")
         known = {voter.broker_id: voter.directory_id for voter in before}
         if any(known.get(one.broker_id, one.directory_id) != one.directory_id for one in self.voters):
-            require(False, "M2", f"the disk of a voter is changed in one step: {before} {self.voters}")
+            require(
+                False,
+                "M2",
+                f"one configuration entry replaces the disk of a voter; it must remove the old disk first: "
+                f"{before} {self.voters}",
+            )
         gone = [one for one in before if one not in self.voters]
         if any(self.brokers[one.broker_id].directory_id not in (b"", one.directory_id) for one in gone):
             self.mark("M2 a voter's lost disk leaves")
 
     def said(self, me: Voter, last_index: int, message: Message) -> None:
-        """A voter says something; what it promises counts from here on, whatever becomes of it."""
+        """A voter sends a message. Its promise counts from now on, also if the message is lost."""
         if isinstance(message, AppendResponse) and not message.rejected:
             self._told_of_entries(me, message)
         if not isinstance(message, VoteRequest | VoteResponse) or message.pre:
             return
         if isinstance(message, VoteResponse) and not message.granted:
             return
-        require(message.source == me, "I13", f"{me} speaks for {message.source}, which is another disk")
+        require(message.source == me, "I13", f"{me} sends a vote for {message.source}, which is another disk")
         require(last_index > 0, "I13", f"{me} votes in term {message.term} with an empty log")
-        # Whoever asks has voted for itself.
+        # A candidate has voted for itself.
         choice = me if isinstance(message, VoteRequest) else message.target
         first = self._votes.setdefault((me, message.term), choice)
-        require(first == choice, "I13", f"{me} votes for {first} and for {choice} in term {message.term}")
+        require(first == choice, "I13", f"{me} votes twice in term {message.term}: for {first} and {choice}")
         self._vote_is_kept(me, message.term, choice)
         if choice != me:
             self.mark("M Raft voted")
             self.surroundings.vote_is_given(me.broker_id)
 
     def _told_of_entries(self, me: Voter, message: AppendResponse) -> None:
-        """Persist before you speak: entries."""
+        """Entries must be on the disk before they are acknowledged."""
         require(
             self._keeps(self.brokers[me.broker_id], message.index),
             "I1",
-            f"{me} says in term {message.term} that it has entry {message.index}, which is not on its disk",
+            f"{me} acknowledges entry {message.index} in term {message.term}, and the entry is "
+            "not on its disk",
         )
         key = (me, message.term)
         self._acknowledged[key] = max(self._acknowledged.get(key, 0), message.index)
 
     def _vote_is_kept(self, me: Voter, term: int, choice: Voter) -> None:
-        """Persist before you speak: votes."""
+        """A vote must be on the disk before it is sent."""
         node = self.brokers[me.broker_id]
         assert node.assembly is not None
         kept = node.disk.content_kept(f"{node.assembly.controller._driver.log._folder}/{HARD_STATE}")
@@ -169,5 +177,5 @@ class QuorumChecks(Knowledge):
         require(
             state is not None and (state.term > term or (state.term == term and state.vote == choice)),
             "I13",
-            f"{me} votes for {choice} in term {term}; its disk knows of {state}",
+            f"{me} votes for {choice} in term {term}, and the state on its disk is {state}",
         )

@@ -1,4 +1,4 @@
-"""Checks of what a broker says of its own session: that it is answered, only if it is (M3)."""
+"""Checks of heartbeats: a broker says that its controller answers only if the controller does (M3)."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ if TYPE_CHECKING:
     from tidelog_broker.membership.wire import Heartbeat
 
 UNANSWERED_US_MAX: Final = SESSION_MS * 1500
-"""After so long without an answer no heartbeat says that there was one: a session, and the half of one for
-which a heartbeat is sent again as it is."""
+"""After so long without an answer, no heartbeat may say that the controller answers: a session, and half of
+one, in which a heartbeat may be repeated unchanged."""
 
 
 class SessionChecks(Knowledge):
-    """See the module."""
+    """Compares heartbeats with the answers that were sent."""
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         self._answered: dict[int, int] = {}
-        """By broker: when a controller sent it an answer last, or it was the controller itself."""
+        """By broker: the last time when a controller sent it an answer, or it became or ceased to be the
+        controller."""
 
     def answered(self, broker: int) -> None:
         self._answered[broker] = self.now_us()
@@ -33,11 +34,12 @@ class SessionChecks(Knowledge):
             self.mark("M3 unanswered")
             return
         process = node.process
-        assert process is not None, "it speaks"
+        assert process is not None, "it sends a heartbeat"
         since = max(self._answered.get(node.id, 0), process.loop.stalled_until)
         unanswered = self.now_us() - since
         require(
             unanswered <= UNANSWERED_US_MAX,
             "M3",
-            f"broker {node.id} says that its controller answers; it has not for {unanswered} µs",
+            f"broker {node.id} says in a heartbeat that its controller answers; the last answer was sent "
+            f"{unanswered} µs ago",
         )

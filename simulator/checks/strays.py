@@ -1,4 +1,4 @@
-"""Checks of folders that are nobody's there, or somebody else's, or deleted (I17, I18)."""
+"""Checks of stray folders, which belong to no partition of the broker, and of removed folders (I17, I18)."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 
 
 class StrayChecks(Knowledge):
-    """See the module."""
+    """Checks that no broker changes a stray folder, or removes a folder that it must keep."""
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         self._strays: dict[int, dict[str, dict[str, bytes]]] = {}
-        """By broker and folder: what lay in it when it became a stray (2d)."""
+        """By broker and folder: its files when it became a stray (2d)."""
         self._held: dict[tuple[int, str], Held | None] = {}
-        """Whose it was then (R16)."""
+        """By broker and folder: the replica of the folder at that time (R16)."""
 
     def stray(self, broker: int, disk: FakeDisk, folder: str) -> None:
-        """From now on a folder belongs to nobody whom the image knows (2d)."""
+        """From now on a folder belongs to no replica of the broker in the image (2d)."""
         known, holds = self._strays.setdefault(broker, {}), _below(disk, folder)
         if folder not in known and _has_records(holds):
             known[folder] = holds
@@ -31,7 +31,7 @@ class StrayChecks(Knowledge):
             self.mark("2d stray")
 
     def path_goes(self, broker: Node, path: str) -> None:
-        """M5: what is removed for good belongs to a stream that is deleted, or to a replica that left."""
+        """M5: a folder that is removed for good belongs to a deleted stream, or to a replica that left."""
         folder = next((part for part in path.split("/") if ".deleted-" in part), "")
         if not folder or path.rpartition("/")[2] != folder:
             return
@@ -41,36 +41,37 @@ class StrayChecks(Knowledge):
             require(
                 stream_id not in self.image.streams,
                 "I18",
-                f"broker {broker.id} removes {folder}, and the stream is not deleted",
+                f"broker {broker.id} removes the folder {folder}, and its stream is not deleted",
             )
 
     def power_lost(self, broker: Node, before: FakeDisk) -> None:
-        """What of a stray was in the page cache only may be gone; that is nobody's doing."""
+        """A power loss may remove files of a stray that were only in the page cache."""
         known = self._strays.get(broker.id, {})
         for folder in list(known):
             left = _below(broker.disk, folder)
             if _below(before, folder) == known[folder] and _has_records(left):
                 known[folder] = left
             else:
-                # Nothing of it was on the disk; or it was moved aside, which was checked.
+                # No file of it was on the disk, or the folder was moved aside, which was checked before.
                 del known[folder]
 
     def found_again(self, replica: Replica) -> None:
-        """A log is opened: its folder says that it is this partition's, whatever it was before."""
+        """A log is opened: the identity in its folder must be that of the partition."""
         broker, folder = replica.node, replica.log.folder
         require(
             read_identity(broker.disk, folder) == replica.key,
             "I17",
-            f"broker {broker.id} opens {folder} as {replica.name}, and it is another's",
+            f"broker {broker.id} opens the folder {folder} as {replica.name}; it belongs to "
+            "another partition",
         )
         self.forget_stray(broker.id, folder)
 
     def forget_stray(self, broker: int, folder: str) -> None:
-        """Somebody moved a stray away, by hand, or it rotted: nothing is expected of it."""
+        """A stray was moved away by hand, or has rotted: it is no longer checked."""
         self._strays.get(broker, {}).pop(folder, None)
 
     def strays_kept(self, broker: Node) -> None:
-        """I17: nobody touches what is not his."""
+        """I17: a broker does not change stray folders."""
         known = self._strays.get(broker.id, {})
         for folder, was in list(known.items()):
             if self._has_left(broker.id, folder):
@@ -79,7 +80,7 @@ class StrayChecks(Knowledge):
             require(
                 was in (_below(broker.disk, folder), *_moved_aside(broker.disk, folder)),
                 "I17",
-                f"broker {broker.id} changed or deleted {folder}, which belongs to nobody there",
+                f"broker {broker.id} changed or deleted the stray folder {folder}",
             )
 
     def _has_left(self, broker: int, folder: str) -> bool:
@@ -91,12 +92,12 @@ class StrayChecks(Knowledge):
         )
 
     def strays_lost(self, broker: Node) -> None:
-        """With the disk on which they were."""
+        """The strays of a broker are lost with its disk."""
         self._strays.pop(broker.id, None)
 
 
 def _below(disk: FakeDisk, folder: str) -> dict[str, bytes]:
-    """By name inside the folder."""
+    """The files below a folder, by their path in it."""
     start = f"{folder}/"
     return {path.removeprefix(start): data for path, data in disk.tree().items() if path.startswith(start)}
 
@@ -106,9 +107,9 @@ def _has_records(holds: dict[str, bytes]) -> bool:
 
 
 def _moved_aside(disk: FakeDisk, folder: str) -> list[dict[str, bytes]]:
-    """What lay in its place, where something else had to be made."""
+    """The folders that were moved aside from this place, because the broker needed it for a replica."""
     parent, _, name = folder.rpartition("/")
     start = f"{parent}/.stray-{name}"
-    # By the files alone: a disk that has met its end answers no other question.
+    # Only the files are known: a disk after its crash point answers no other call.
     found = {path[: path.index("/", len(parent) + 1)] for path in disk.tree() if path.startswith(start)}
     return [_below(disk, other) for other in sorted(found) if other == start or other.startswith(f"{start}.")]

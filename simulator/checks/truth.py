@@ -1,7 +1,7 @@
-"""What is true of a run, known by nobody in it: what was committed, who led, what each replica holds.
+"""What is true in a run: which records are committed, which brokers led, what the log of each replica has.
 
-The checks beside it compare the brokers with this, one subject each. A check that fails raises `Violated`
-with the invariant's number (docs/replication.md) and a sentence.
+No broker of the run knows this. The other modules compare the brokers with it, one subject each. A check that
+fails raises `Violated` with the number of the invariant (docs/replication.md) and a sentence.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ def require(condition: object, invariant: str, sentence: str) -> None:
 
 
 class Led(NamedTuple):
-    """Who led in a leader epoch."""
+    """The leader of a leader epoch: a run of a broker."""
 
     broker: int
     run: int
 
 
 class Truth:
-    """What is known of one partition, by nobody in particular."""
+    """What is true of one partition."""
 
     def __init__(self) -> None:
         self.leaders: dict[int, Led] = {}
@@ -47,100 +47,104 @@ class Truth:
         self.led_until: dict[int, int] = {}
         """By broker: when the newest image named another leader in its place. µs."""
         self.batches: dict[tuple[int, int], Link] = {}
-        """By leader epoch and base offset: what was first seen there."""
+        """By leader epoch and base offset: the first batch that was seen there."""
         self.began: dict[tuple[int, int], int] = {}
-        """By the same: where the log began that it was written to."""
+        """By the same: the log start offset of the log to which the batch was written."""
         self.committed = Mirror()
+        """The committed batches."""
         self.committed_in: dict[int, int] = {}
-        """By leader epoch: up to where it was committed."""
+        """By leader epoch: the end of the committed records."""
         self.acknowledged = 0
-        """Behind the last record of which a producer was told that it is committed."""
+        """The next offset after the last record that a producer was told is committed."""
         self.deleted_in: dict[int, int] = {}
-        """By leader epoch: somebody was told that everything below is deleted."""
+        """By leader epoch: a client was told that all records below are deleted."""
         self.conditional: dict[tuple[int, int], tuple[int, int]] = {}
-        """By producer id and first sequence: leader epoch and offset of what met its offset (R9)."""
+        """By producer id and first sequence: leader epoch and offset of a conditional append (R9)."""
         self.unclean = 0
-        """The newest unclean epoch in which somebody led: what was committed before may be gone."""
+        """The newest leader epoch of an unclean election: records committed in earlier epochs may be lost."""
         self.unclean_begins = 0
-        """That epoch, until its leader, or a later one, shows what is left; 0: it was shown."""
+        """That epoch, until its leader or a later one shows which records are left; 0: a leader has."""
         self.forgotten = 0
-        """The metadata went on by force and forgot changes of this partition (M2a): what was committed in an
-        earlier leader epoch than this may be gone. 0: it did not."""
+        """A forced recovery of the metadata forgot changes of this partition (M2a): records committed in an
+        earlier leader epoch than this may be lost. 0: none did."""
         self.returning = False
-        """Since then no ISR has had all that its leader has."""
+        """Since that recovery no leader has committed records of its epoch."""
         self._before: Mirror | None = None
-        """What was committed before that, if somebody has led since."""
+        """The records that were committed before the recovery, if a broker has led since."""
         self.switched = False
         """The stream was both `fsync` and `page-cache` in this run (R17)."""
         self.flushed = 0
-        """Up to where a leader committed on an `fsync` stream since that is one; see `flushed_end`."""
+        """The end of the records that leaders committed since the stream is `fsync` (`flushed_end`)."""
 
     @property
     def flushed_end(self) -> int:
-        """Everything committed below is on the disks, if the stream is `fsync` (R17)."""
+        """All committed records below are on the disks, if the stream is `fsync` (R17)."""
         return min(self.flushed, self.committed.end) if self.switched else self.committed.end
 
     @property
     def kept_from(self) -> int:
-        """What was committed in an earlier leader epoch may be gone (R6, M2a)."""
+        """Records that were committed in an earlier leader epoch than this may be lost (R6, M2a)."""
         return max(self.unclean, self.forgotten)
 
     def given_up(self, mirror: Mirror) -> None:
-        """Somebody leads after an unclean election: what that log holds is all there is (R6)."""
+        """A broker leads after an unclean election: only the records in its log are left (R6)."""
         self.unclean_begins = 0
         self.committed.cut(mirror.end)
         if self.committed.chain_at(self.committed.end) != mirror.chain_at(self.committed.end):
-            # It parts from what was committed before.
+            # Its log differs from the committed records.
             self.committed = Mirror(mirror.start_offset, mirror.start_chain)
 
     def forget(self, leader_epoch: int) -> None:
-        """The metadata goes on by force, and leaders from this epoch on know no better (M2a)."""
+        """A forced recovery forgot changes; leaders from this epoch on do not have them (M2a)."""
         if not self.returning:
             self._before = None
         self.forgotten, self.returning = leader_epoch, True
 
     def returned(self, mirror: Mirror) -> None:
-        """Somebody leads after that, with what this log holds. As long as none has committed anything, the
-        next one may have more of what was committed before."""
+        """A broker leads after the forced recovery, with this log. Until a leader commits records, the next
+        leader may have more of the records that were committed before."""
         if self._before is None:
             self._before = self.committed
         self.committed = self._before.copy()
         self.given_up(mirror)
 
     def committed_before(self, leader_epoch: int) -> int:
-        """Up to where the leaders of earlier epochs had committed; who leads in it has all of that. It may
-        hear of its leadership late, when others have led and committed after it."""
+        """The end of the records that leaders of earlier epochs committed; the leader of this epoch has them
+        all.
+
+        A leader may learn of its leadership late, when later leaders have committed more.
+        """
         ends = (end for epoch, end in self.committed_in.items() if epoch < leader_epoch)
         return min(max(ends, default=0), self.committed.end)
 
     def deleted_before(self, leader_epoch: int) -> int:
-        """Below it the leaders of earlier epochs had deleted everything, and had said so (R11)."""
+        """Leaders of earlier epochs told clients that all records below are deleted (R11)."""
         return max((start for epoch, start in self.deleted_in.items() if epoch < leader_epoch), default=0)
 
 
 class Copy:
-    """What is known of one replica, from outside."""
+    """What is true of one replica."""
 
     def __init__(self) -> None:
         self.mirror = Mirror()
         self.durable = 0
-        """Everything below is on the disk, as the broker knew."""
+        """All records below are on the disk, as the broker knew at the last look."""
         self.high_watermark = 0
         self.start_offset = 0
         self.start_saved = 0
-        """The log start offset that somebody was told of."""
+        """The log start offset that the follower told its leader."""
         self.excused = False
-        """Its disk is gone, or it is set aside, or known to be suspect: nothing is expected of it."""
+        """Its disk is lost, or it is quarantined or suspect: it need not have any record."""
         self.led_from = 0
-        """The high watermark with which it began to lead."""
+        """Its high watermark when it began to lead."""
         self.fsync = False
-        """It counted only what was flushed, when it was looked at last."""
+        """It counted only flushed records, at the last look."""
         self.spare = 0
-        """How many more members of the ISR stay than the minimum, as its leader knew."""
+        """How many members of the ISR stay beyond the minimum, as its leader knew at the last look."""
         self.left = False
-        """The image has taken it away since."""
+        """The image has taken the replica away."""
         self.rotten = 0
-        """A bit of a segment that ends here was turned over and is not mended yet (2c); 0: none."""
+        """A bit of a batch that ends here was flipped and is not repaired yet (2c); 0: none."""
 
 
 class Surroundings(Protocol):
@@ -151,7 +155,7 @@ class Surroundings(Protocol):
         ...
 
     def is_undisturbed(self, broker: int) -> bool:
-        """Whether a broker runs, and has for long, and every other one hears it."""
+        """Whether a broker has been up and reachable for all others for long."""
         ...
 
     def is_whole(self) -> bool:
@@ -159,7 +163,7 @@ class Surroundings(Protocol):
         ...
 
     def alarm(self) -> None:
-        """A violation is kept: the run looks at it after this step."""
+        """A violation is kept: the run looks at it after this event."""
         ...
 
     def votes_are_asked(self, broker: int) -> None:
@@ -167,7 +171,7 @@ class Surroundings(Protocol):
         ...
 
     def vote_is_given(self, broker: int) -> None:
-        """A broker gives another one its vote."""
+        """A broker gives its vote to another broker."""
         ...
 
     def removal_is_proposed(self, leader: int) -> None:
@@ -185,13 +189,13 @@ class Setup:
     disks_are_lost: bool
     """Disks are lost, put back, or rot in this run."""
     leaders_are_moved: bool
-    """People change leaders in this run."""
+    """Administrators move leaderships in this run."""
     skew_us_max: int
     """How far clocks that are right may be off."""
 
 
 class Knowledge(ABC):
-    """What all checks share."""
+    """The common state of all checks."""
 
     def __init__(self, setup: Setup) -> None:
         self.surroundings = setup.surroundings
@@ -200,15 +204,16 @@ class Knowledge(ABC):
         self.leaders_are_moved = setup.leaders_are_moved
         self.skew_us_max = setup.skew_us_max
         self.marks: Counter[str] = Counter()
-        """Which rule was exercised how often."""
+        """How often each rule was exercised."""
         self.truths: dict[Key, Truth] = {}
         self.copies: dict[tuple[int, Key], Copy] = {}
         self.image = ClusterImage()
-        """The newest that anybody applied."""
+        """The newest image that a broker has applied."""
         self.violated: Violated | None = None
-        """The first that was found in the middle of what a broker did, which takes exceptions for its own."""
+        """The first violation that was found inside the code of a broker, which would handle the
+        exception."""
         self.controllers: dict[int, None] = {}
-        """Brokers that have led the quorum."""
+        """All brokers that have led the quorum in this run."""
 
     def now_us(self) -> int:
         return self.surroundings.now_us()
@@ -221,14 +226,14 @@ class Knowledge(ABC):
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """A violation in this block is kept for the run, which looks for it after each step."""
+        """Keeps a violation in this block for the run, which looks for it after each event."""
         try:
             yield
         except Violated as violated:
             self.keep(violated)
 
     def keep(self, violated: Violated) -> None:
-        """Notes a violation for the run; the first one counts."""
+        """Keeps a violation for the run. The first one counts."""
         self.violated = self.violated or violated
         self.surroundings.alarm()
 
@@ -237,20 +242,20 @@ class Knowledge(ABC):
 
     @abstractmethod
     def left(self, broker: int, key: Key) -> None:
-        """A replica was taken away, as `logs` notes."""
+        """The image takes a replica away. `logs` implements this."""
 
     @abstractmethod
     def registered(self, known: BrokerImage) -> None:
-        """The image shows another run of a broker, as `volumes` notes."""
+        """The image has a new run of a broker. `volumes` implements this."""
 
     @abstractmethod
     def fenced(self, image: ClusterImage) -> None:
-        """The brokers of the image are others, or in another state, as `retention` notes."""
+        """The brokers of the image changed. `retention` implements this."""
 
     @abstractmethod
     def stream_set(self, stream: StreamImage) -> None:
-        """A new image has a stream that is not as it was, as `commits` and `retention` note."""
+        """A new image has a changed stream. `commits` implements this."""
 
     @abstractmethod
     def members(self, key: Key) -> None:
-        """I6, which `commits` checks; others have it checked after what may break it."""
+        """Checks I6 after a change that may break it. `commits` implements this."""

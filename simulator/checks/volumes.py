@@ -1,4 +1,4 @@
-"""Checks of volumes that are not what their broker left: a broker that was given one is refused (R19)."""
+"""Checks of volumes that changed while their broker was down: the broker must be refused on them (R19)."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ if TYPE_CHECKING:
 
 
 class VolumeChecks(Knowledge):
-    """See the module."""
+    """Knows which volumes a fault has changed."""
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         self._lying: dict[int, tuple[int, bool]] = {}
-        """By broker: which of its disks somebody put back or let rot, and whether it must be refused."""
+        """By broker: the number of the disk that a fault changed, and whether it must be refused."""
 
     def volume_lies(self, node: Node, *, refused: bool) -> None:
-        """From now on the disk that a broker has is not what it left."""
+        """A fault changed the disk of a broker."""
         self._lying[node.id] = (node.disks, refused)
 
     def lies(self, node: Node) -> bool:
-        """Whether the disk that a broker has is such a one."""
+        """Whether a fault changed the present disk of a broker."""
         return self._lying.get(node.id, (0, False))[0] == node.disks
 
     def registered(self, known: BrokerImage) -> None:
-        """The image shows another run of a broker."""
+        """The image has a new run of a broker."""
         node = self.brokers[known.id]
         if node.incarnation == known.incarnation and self.lies(node):
             require(
                 not self._lying[node.id][1],
                 "R19",
-                f"broker {node.id} has registered on a volume that is not what it left",
+                f"broker {node.id} has registered on a volume that was put back or has a rotten vital file",
             )
-            # What was changed was nothing that it needed.
+            # The broker did not need what was changed.
             del self._lying[node.id]

@@ -87,8 +87,8 @@ class VolumeFaults:
             )
 
     def _can_tell(self, node: Node) -> bool:
-        """R19: whether the image has a later start than the copy. Only then can the cluster refuse the
-        copy."""
+        """R19: whether the broker has registered a later start than that of its copy, so that the cluster can
+        refuse the copy. If the starts are the same, only the broker's controller could tell."""
         copy, image = self._copies.get(node.id), self._cluster.checks.image
         known = image.brokers.get(node.id)
         if copy is None or known is None:
