@@ -1,8 +1,17 @@
-"""Planted bugs: rules broken one at a time, each of which the simulator has to catch. A test of the test.
+"""Planted bugs: each breaks one rule, and the checks must catch it. A test of the test.
 
-A mutation replaces one function or value of the code that decides or performs, as somebody might write it
-who did not know the rule. `python -m simulator --mutations` runs seeds with each of them until an invariant
-fails. One module a subject; `plant` is how it is done.
+A mutation replaces one function or value of the product by the code of a programmer that does not know the
+rule. `python -m simulator --mutations` runs seeds with each mutation until an invariant fails. The name of a
+mutation is the name of its function. `plant` registers them; the other modules have one subject each:
+
+- `raft`, `drivers`         the metadata log: votes and commits, and how they are saved
+- `elections`, `membership` leaders, fencing, the ISR, and reassignments
+- `roles`, `links`          roles of replicas, and messages between them
+- `histories`, `commits`    logs that are made equal, and the high watermark
+- `rounds`, `appends`       writes, flushes, and answers to producers
+- `stores`, `disks`         the order of writes to the disk, and the recovery at a start
+- `clocks`, `recoveries`    clocks, old volumes, and forced recoveries
+- `lanes`, `nats`           the client library, and the recorder
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Bugs in what producers are told: acknowledged, repeated, expected, refused (R7, R8, R9)."""
+"""Bugs in the answers to producers: acknowledgements, repeats, expected offsets, refusals (R7, R8, R9)."""
 
 from __future__ import annotations
 

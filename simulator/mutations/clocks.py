@@ -1,4 +1,4 @@
-"""Bugs in what is known of time, and of data directories that are older than they seem (R18, R19)."""
+"""Bugs in the use of clocks, and of data directories that were put back from a copy (R18, R19)."""
 
 from __future__ import annotations
 
@@ -37,22 +37,22 @@ def a_broker_leads_before_it_knows_the_time() -> Iterator[None]:
 
 @uncaught("R18", "cold starts")
 def of_two_clocks_that_disagree_the_earlier_one_is_believed_at_once() -> Iterator[None]:
-    """Append time never goes back, so only the first record of a new log shows it, in the moment between the
-    second broker's heartbeat and the third's. `tests/metadata/test_clocks.py` holds it."""
+    """Append time never goes back, so only the first record of a new log shows the bug, in the time between
+    the second broker's heartbeat and the third's. `tests/metadata/test_clocks.py` catches it."""
     with patched((clocks, "AGREE_US", 1 << 62)):
         yield
 
 
 @mutation("R19", "old volumes")
 def a_volume_that_was_put_back_is_counted_until_it_is_taken() -> Iterator[None]:
-    """The controller refuses it, and each start brings its count further."""
+    """The controller refuses the volume, and each start increases its count of starts."""
     with patched((assembly, "put_back", _never), (control_neighbours, "put_back", _never)):
         yield
 
 
 @mutation("R19", "old volumes")
 def a_voter_with_a_volume_that_was_put_back_votes() -> Iterator[None]:
-    """Seed 7670 showed it when it was no mutation yet: its log lacks what it had acknowledged."""
+    """Seed 7670 showed this bug before it became a mutation: the log lacks acknowledged entries."""
     with patched((control_neighbours, "put_back", _never)):
         yield
 

@@ -1,4 +1,4 @@
-"""Bugs in what counts as committed: who acknowledged, on which epoch, from which disk (R3)."""
+"""Bugs in the high watermark: which acknowledgements count, of which epoch, from which disk (R3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bugs in what a start believes of its disk, and what is read from it (2a to 2d)."""
+"""Bugs in the recovery at a start, and in reads from the disk (2a to 2d)."""
 
 from __future__ import annotations
 

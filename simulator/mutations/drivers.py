@@ -1,4 +1,4 @@
-"""Bugs in how the metadata log is performed: sent before saved, applied before committed, ids given twice."""
+"""Bugs in the driver of the metadata log: messages before saves, applies before commits, ids given twice."""
 
 from __future__ import annotations
 
@@ -68,9 +68,9 @@ def entries_count_as_saved_before_their_sync() -> Iterator[None]:
 
 @uncaught("Raft, persist first", "votes")
 def hard_state_is_saved_before_the_entries_that_it_speaks_of() -> Iterator[None]:
-    """Hardly ever harmful: hard state is saved when term or vote change, and its commit is above the old end
-    of the log only where the same word brought the term and entries that were committed before. Then a
-    process has to end between the two."""
+    """Hardly ever harmful: hard state is saved when term or vote change. Its commit is above the old end of
+    the log only if one message brought the term and entries that were committed before. Then the process must
+    end between the two saves."""
 
     def reversed_order(
         self: RaftLog, snapshot: Snapshot | None, entries: Sequence[Entry], hard_state: HardState | None
@@ -126,7 +126,7 @@ def a_snapshot_does_not_take_the_image_along() -> Iterator[None]:
 
 @mutation("R8")
 def producer_ids_are_given_out_before_that_is_committed() -> Iterator[None]:
-    """Another controller, or the same one again, gives the same ones."""
+    """Another controller, or the same one later, gives out the same ids."""
     from tidelog_broker.membership.wire import AllocateBlock, Block
     from tidelog_broker.quorum.request_handler import RequestHandler
 
@@ -162,10 +162,12 @@ def a_session_outlives_its_deadline() -> Iterator[None]:
 
 
 @uncaught("M3", "cut off")
-def the_controller_takes_the_word_of_the_deaf() -> Iterator[None]:
-    """It costs time, not records: a partition has a leader that cannot know that it was replaced, and nobody
-    takes its place. Out of reach here: a connection on which one side is not heard is closed within a second,
-    so that hardly one of these heartbeats arrives. `tests/quorum/test_quorum.py` plants a deaf broker."""
+def the_controller_ignores_that_heartbeats_are_unanswered() -> Iterator[None]:
+    """It costs time, not records: a partition keeps a leader that cannot learn that it was replaced.
+
+    Out of reach here: a connection that works in one direction only is closed within a second, so that hardly
+    any of these heartbeats arrives. `tests/quorum/test_quorum.py` plants a broker that gets no answers.
+    """
     from tidelog_broker.quorum.request_handler import RequestHandler
 
     async def heard(self: RequestHandler, active: Any, beat: Any) -> Any:
@@ -178,7 +180,7 @@ def the_controller_takes_the_word_of_the_deaf() -> Iterator[None]:
 
 @uncaught("R7", "cut off")
 def a_leader_without_a_controller_takes_appends() -> Iterator[None]:
-    """It costs time, not records: clients wait for their deadline instead of being sent on (R7)."""
+    """It costs time, not records: clients wait until their deadline instead of trying another broker (R7)."""
     from tidelog_broker.replication.replica import Replica
 
     with patched((Replica, "in_doubt", property(lambda self: False))):

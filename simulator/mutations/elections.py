@@ -1,4 +1,4 @@
-"""Bugs in who leads, who is fenced and who is deposed (R6, R10, R14, M3)."""
+"""Bugs in elections, fencing and reports: which broker leads, is fenced, or is deposed (R6, R10, R14, M3)."""
 
 from __future__ import annotations
 

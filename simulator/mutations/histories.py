@@ -1,4 +1,4 @@
-"""Bugs in how logs are made equal and read (R1, R2, R5, R11, R13, R15)."""
+"""Bugs in the reconciliation of logs, and in reads (R1, R2, R5, R11, R13, R15)."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ def a_follower_appends_without_comparing_histories() -> Iterator[None]:
 
 @mutation("R1, R11", "trimmed losses")
 def an_empty_log_fits_wherever_it_begins() -> Iterator[None]:
-    """It forgets the epoch of the records below, and takes its start for one of the leader's history."""
+    """The log forgets the epoch of the records below, and assumes that its start is in the leader's
+    history."""
 
     def forgetful(log: Any) -> Any:
         return None if log.start_offset == log.end_offset else last_epoch(log)
@@ -103,9 +104,9 @@ def truncation_is_not_fenced() -> Iterator[None]:
 
 @uncaught("R1", "takeovers")
 def a_fit_follower_is_cut_again() -> Iterator[None]:
-    """Out of reach here: over connections that neither repeat nor reorder, no answer to a log that fits says
-    that it has to be cut. The storm of the rules alone (tests/replication), whose network does both, catches
-    it with its first seeds."""
+    """Out of reach here: connections neither repeat nor reorder messages, so no answer to a log that fits
+    says that it must be truncated. The storm of the rules alone (tests/replication) has a network that does
+    both, and catches the bug with its first seeds."""
 
     def unfit(self: FollowerPartition, message: Any) -> Any:
         self.matching = False
@@ -132,7 +133,7 @@ def a_log_start_offset_is_not_saved() -> Iterator[None]:
 
 @mutation("R5", "trimmed losses")
 def the_history_forgets_epochs_that_the_first_file_still_holds() -> Iterator[None]:
-    """Seed 6545 showed it when it was no mutation yet."""
+    """Seed 6545 showed this bug before it became a mutation."""
 
     def forgetful(self: LogStart) -> Any:
         gone, state = original(self), self._state

@@ -1,4 +1,5 @@
-"""Bugs in what goes over connections: answers for another role, leaderships that are handed over (R2, N5)."""
+"""Bugs in messages over connections: answers for an earlier role, and the handover of leaderships (R2,
+N5)."""
 
 from __future__ import annotations
 
@@ -58,7 +59,7 @@ def a_leadership_counts_as_settled_before_it_is() -> Iterator[None]:
 
 @uncaught("N5", "moves")
 def appends_are_taken_while_a_leadership_is_handed_over() -> Iterator[None]:
-    """The hand-over ends before the controller is told of it."""
+    """The handover ends before the controller is told of it."""
 
     async def hasty(self: HandingOver, settled: Any) -> None:
         for one in settled:

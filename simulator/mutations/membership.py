@@ -1,4 +1,4 @@
-"""Bugs in who is in sync (R4, R10), and in how replicas move."""
+"""Bugs in the members of the ISR (R4, R10), and in reassignments."""
 
 from __future__ import annotations
 

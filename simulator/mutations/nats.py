@@ -1,4 +1,4 @@
-"""Bugs in the recorder: who answers a publisher, when, and what becomes of the message (N1–N3, N5, N6)."""
+"""Bugs in the recorder: which broker answers a publisher, when, and what it records (N1–N3, N5, N6)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tidelog_broker.storage.guard.append_guard import AppendGuard
 from tidelog_broker.writing.append_requests import Acks, RecordsAppend
 
 QUEUE_BYTES: Final = 2_000
-"""A queue of a size that fills up in a run."""
+"""A size of the queue that fills up in a run."""
 
 
 @mutation("N5", "nats")
@@ -47,9 +47,9 @@ def a_former_leader_refuses_what_the_new_one_records() -> Iterator[None]:
 
 @mutation("N5", "nats")
 def a_leader_refuses_without_asking_whether_it_leads() -> Iterator[None]:
-    """Seed 35 of the profile "late messages" showed it when it was no mutation yet: a leader lost its
-    followers and was replaced, and its image was a second late. `tests/replicas/test_nats_leader.py`
-    holds it."""
+    """Seed 35 of the profile "late messages" showed this bug before it became a mutation: a leader lost its
+    followers and was replaced, and its image was one second late. `tests/replicas/test_nats_leader.py`
+    catches it, too."""
 
     def at_once(
         self: PublisherAnswers, led: Any, partition: Any, replies: Any, failure: Any, detail: str

@@ -1,4 +1,4 @@
-"""How a bug is planted: a mutation replaces one function or value while its block lasts."""
+"""Registers planted bugs. A mutation replaces one function or value while its block lasts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from unittest import mock
 
 SEEDS_MAX: Final = 60
-"""Within so many a planted bug has to be caught, if it does not name fewer."""
+"""So many seeds must catch a planted bug."""
 
 
 class Mutation(NamedTuple):
@@ -16,9 +16,9 @@ class Mutation(NamedTuple):
 
     name: str
     rule: str
-    """The one that it breaks."""
+    """The rule that it breaks."""
     profile: str
-    """Of the swarm, under which it is looked for; empty: any run."""
+    """The profile of the runs that must catch it; empty: runs without a profile."""
     plant: Callable[[], AbstractContextManager[Any]]
 
 
@@ -41,8 +41,8 @@ def mutation(
 def uncaught(
     rule: str, profile: str = ""
 ) -> Callable[[Callable[[], Iterator[None]]], Callable[[], Iterator[None]]]:
-    """Registers a bug that no seed has caught yet: harmless, out of reach of every run, or not looked for
-    long enough. `mutations` leaves it out."""
+    """Registers a bug that no seed has caught yet: it is harmless, out of reach of all runs, or not enough
+    seeds were run. `mutations` does not contain it."""
 
     def register(plant: Callable[[], Iterator[None]]) -> Callable[[], Iterator[None]]:
         _UNCAUGHT.append(Mutation(plant.__name__.replace("_", " "), rule, profile, contextmanager(plant)))
@@ -52,17 +52,17 @@ def uncaught(
 
 
 def uncaught_mutations() -> list[Mutation]:
-    """Those that are to be looked for, or to be dropped."""
+    """The bugs that no seed has caught yet."""
     return list(_UNCAUGHT)
 
 
 def mutations() -> list[Mutation]:
-    """All, in the order in which their modules name them."""
+    """All bugs that must be caught, in the order in which their modules register them."""
     return list(_ALL)
 
 
 def patched(*patches: tuple[Any, str, Any]) -> ExitStack:
-    """(owner, name, value): what stands in for what, until the block ends."""
+    """Replaces attributes until the block ends; each patch is (owner, name, value)."""
     stack = ExitStack()
     for owner, name, value in patches:
         stack.enter_context(mock.patch.object(owner, name, value))

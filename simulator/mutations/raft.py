@@ -1,4 +1,4 @@
-"""Bugs in the metadata log: votes, commitment, what is on disk before it is said (Raft, M1, M2)."""
+"""Bugs in the metadata log: votes, commits, and promises before they are on the disk (Raft, M1, M2)."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def an_empty_directory_votes() -> Iterator[None]:
         return free and (request.last_term, request.last_index) >= (log.last_term, log.last_index)
 
     def anybody(self: RaftNode, message: Any) -> None:
-        # And it answers for whatever disk it had before (M2).
+        # It also answers for the disk that it had before (M2).
         step(self, replace(message, target=self.me))
 
     step = RaftNode.step

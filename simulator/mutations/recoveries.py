@@ -1,4 +1,4 @@
-"""Bugs in how the metadata goes on by force from one voter (M2a)."""
+"""Bugs in the forced recovery of the metadata from one voter (M2a)."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def a_forced_recovery_raises_no_leader_epochs() -> Iterator[None]:
 
 @uncaught("M2a", "recoveries")
 def a_forced_recovery_gives_out_producer_ids_again() -> Iterator[None]:
-    """The entries that are forgotten would have to hold ids of a client, and hardly any client comes just
-    then. `tests/quorum/test_forced_recovery.py` has it."""
+    """The forgotten entries would have to contain ids of a client, and hardly any client begins just then.
+    `tests/quorum/test_forced_recovery.py` catches it."""
     with patched((quorum_recovery, "PRODUCER_ID_STRIDE", 0), (producer_id_blocks, "PRODUCER_ID_BLOCK", 1)):
         yield
 

@@ -1,4 +1,4 @@
-"""Bugs in which role a replica has, when it begins, and what of the last one counts (R2, R3, R10, R16)."""
+"""Bugs in the roles of a replica: when a role begins, and what counts of the last one (R2, R3, R10, R16)."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def who_is_proposed_to_leave_is_not_waited_for() -> Iterator[None]:
 
 @uncaught("R4", "unanswered heartbeats")
 def a_refused_proposal_counts_as_decided() -> Iterator[None]:
-    """After `proposal_repeat` without a newer image nobody is waited for any more."""
+    """After `proposal_repeat` without a newer image, the leader waits for no proposed member."""
     from tidelog_broker.core.replication.proposals import Proposals
 
     def forgets(self: Proposals, partition_epoch: int, isr: Any, proposed: Any) -> None:
@@ -128,7 +128,7 @@ def records_count_as_deleted_when_the_leader_has_deleted_them() -> Iterator[None
 
 @mutation("R11", "small ISRs")
 def a_deletion_is_acknowledged_below_the_minimum() -> Iterator[None]:
-    """Seed 7434 showed it when it was no mutation yet."""
+    """Seed 7434 showed this bug before it became a mutation."""
 
     def few(self: LeaderPartition) -> int:
         leader = self.state
@@ -180,7 +180,7 @@ def an_unclean_epoch_is_not_marked() -> Iterator[None]:
 
 @mutation("R16", "moves")
 def a_replica_that_left_and_came_goes_on_with_its_log() -> Iterator[None]:
-    """The assignment's identity is ignored, on every broker and by every leader."""
+    """Every broker and every leader ignores the identity of the assignment."""
     from tidelog_broker.hosting.image_follower import ImageFollower
 
     def placed(self: ImageFollower, partition: Any, stream: Any) -> bool:
@@ -219,14 +219,14 @@ def a_replica_that_left_and_came_goes_on_with_its_log() -> Iterator[None]:
 
 @mutation("R17", "switches")
 def a_leader_goes_on_counting_what_is_only_written() -> Iterator[None]:
-    """The stream becomes `fsync`, and the role that leads it is not told."""
+    """The stream becomes `fsync`, and the leading role does not learn it."""
     with patched((LeaderPartition, "configured", lambda self, fsync, now_ms: [])):
         yield
 
 
 @mutation("R17", "switches")
 def a_follower_goes_on_counting_what_is_only_written() -> Iterator[None]:
-    """Neither does it say so: the leader takes that for flushed."""
+    """It does not say so either: the leader assumes that the records are flushed."""
 
     def trusting(self: Replica, broker: int, incarnation: bytes, message: Any) -> None:
         asked(self, broker, incarnation, message._replace(fsync=self.fsync))
@@ -238,7 +238,7 @@ def a_follower_goes_on_counting_what_is_only_written() -> Iterator[None]:
 
 @mutation("R17", "quick switches")
 def a_stream_that_becomes_fsync_counts_what_was_only_written() -> Iterator[None]:
-    """What followers said to have written is not taken back, until they say what they flushed."""
+    """The offsets that followers have written still count, until the followers say what they flushed."""
 
     def careless(self: LeaderPartition, fsync: bool, now_ms: int) -> Any:
         self.state.fsync = fsync

@@ -1,4 +1,4 @@
-"""Bugs in when appends are written, flushed and answered: write rounds, flush rounds, who waits (R3, R7)."""
+"""Bugs in write rounds and flush rounds: when appends are written, flushed and answered (R3, R7)."""
 
 from __future__ import annotations
 
@@ -118,9 +118,9 @@ def a_failed_write_is_answered_as_if_it_had_been_done() -> Iterator[None]:
 
 @uncaught("R7", "full disks")
 def what_a_failed_write_left_is_not_cut_off() -> Iterator[None]:
-    """Mostly harmless: the next write begins where this one began, and a start takes what lies behind that
-    for torn. Only a whole batch that nothing overwrites could come back, which takes an error behind the
-    write of it."""
+    """Mostly harmless: the next write begins where this one began, and a start treats the bytes behind that
+    as torn. Only a whole batch that is never overwritten could come back. That needs an error after the batch
+    was written."""
 
     def careless(self: LogWriter, staged: Any, error: OSError) -> TidelogError:
         from tidelog_broker.storage.segments.segment import Segment
@@ -135,7 +135,7 @@ def what_a_failed_write_left_is_not_cut_off() -> Iterator[None]:
 
 @uncaught("R7", "minima")
 def what_comes_behind_a_refused_batch_is_taken() -> Iterator[None]:
-    """Harmless as long as clients hold back what is behind a refused batch: `what is behind a refused batch
+    """Harmless while clients hold back the batches behind a refused one. `what is behind a refused batch
     overtakes it` breaks both."""
     with patched((PipelineOrder, "check", lambda self, *, reset: None)):
         yield
@@ -178,9 +178,9 @@ def acks_all_waits_for_this_disk_alone() -> Iterator[None]:
 
 @uncaught("R6", "busy")
 def an_unforeseen_error_of_one_write_ends_the_broker() -> Iterator[None]:
-    """In a run nothing comes out of a write that nobody foresaw, or I19 says so: there is nothing to isolate.
-    `tests/broker/test_isolation.py` has writes fail so, and `tests/replicas/test_halted.py` the cluster's
-    part."""
+    """In a run no write raises an unexpected error, or I19 fails: there is no error to isolate.
+    `tests/broker/test_isolation.py` makes writes raise one, and `tests/replicas/test_halted.py` checks the
+    reaction of the cluster."""
 
     def made(self: WriteRounds, *parts: Any, **named: Any) -> None:
         make(self, *parts, **named)
@@ -193,7 +193,7 @@ def an_unforeseen_error_of_one_write_ends_the_broker() -> Iterator[None]:
 
 @uncaught("I19", "stops")
 def a_stop_answers_work_that_no_thread_began_with_an_error_of_its_own() -> Iterator[None]:
-    """`INTERNAL`, though nothing is wrong."""
+    """The answer is `INTERNAL`, although there is no error."""
 
     def submit(self: WorkThreads, function: Any, /, *arguments: Any, **options: Any) -> Any:
         if not self._stopped:

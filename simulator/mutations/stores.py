@@ -1,4 +1,4 @@
-"""Bugs in the order in which things reach the disk, and in what is known of a log that was cut (2a, R1)."""
+"""Bugs in the order of writes to the disk, and in the state of a truncated log (2a, R1)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def a_recovery_point_is_saved_before_its_flush() -> Iterator[None]:
 
 @mutation("2a", "renewals")
 def names_of_folders_are_not_synced_after_a_kill() -> Iterator[None]:
-    """Seed 145 showed it when it was no mutation yet."""
+    """Seed 145 showed this bug before it became a mutation."""
     with patched((LogOpener, "_sync_names", lambda self, entries: None)):
         yield
 
@@ -44,7 +44,7 @@ def files_go_before_the_log_start_is_saved() -> Iterator[None]:
     def hasty(self: Any, logs: Any) -> None:
         entries = list(logs)
         for one, _, offset in entries:
-            one.advance_start(offset)
+            one.start.advance(offset)
             one.remove_below_start()
         advance(self, entries)
 
@@ -67,12 +67,12 @@ def a_rotten_file_of_log_starts_is_not_read_from_its_copy() -> Iterator[None]:
 
 @mutation("R11", "refused starts")
 def a_log_start_moves_before_it_is_saved() -> Iterator[None]:
-    """And what failed once is not tried again, because it seems to have been done."""
+    """In addition, a save that failed is not tried again, because it seems to be done."""
 
     def hasty(self: Any, logs: Any) -> None:
         entries = list(logs)
         for one, _, offset in entries:
-            one.advance_start(offset)
+            one.start.advance(offset)
         advance(self, entries)
 
     advance = SavedPoints.advance_starts
@@ -207,8 +207,8 @@ def what_was_saved_of_a_replica_that_left_stays() -> Iterator[None]:
 
 @uncaught("2c", "bad disks")
 def a_healer_gives_what_it_has_not_checked() -> Iterator[None]:
-    """Harmless by itself: the broker that gets a range checks it before it writes it. A run lets one of a
-    partition's replicas rot at a time, so those that are asked hold no rot there."""
+    """Harmless alone: the broker that gets a range checks it before it writes it. In a run only one replica
+    of a partition rots at a time, so the replicas that are asked have no rot there."""
     from tidelog_broker.storage.log.damage import LogDamage
     from tidelog_broker.storage.log.reader import LogReader
 
@@ -226,8 +226,9 @@ def a_healer_gives_what_it_has_not_checked() -> Iterator[None]:
 
 @uncaught("R6, R17", "failed page caches")
 def recover_goes_on_believing_the_page_cache() -> Iterator[None]:
-    """It takes a failed flush of what was committed without one, and then an election of that replica as
-    a clean one; no seed has had both. `tests/storage/test_rewrite.py` has the boot forgotten."""
+    """The bug needs a failed flush of records that were committed without a flush, and then a clean election
+    of that replica; no seed has had both. `tests/storage/test_rewrite.py` checks that the boot is
+    forgotten."""
     from tidelog_broker.storage.directory.data_directory import DataDirectory
 
     with patched((DataDirectory, "forget_boot", lambda self: None)):
