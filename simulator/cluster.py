@@ -172,4 +172,4 @@ class Cluster:
 
         assert node.process is not None
         loop = node.process.loop
-        loop.call_soon(lambda: loop.create_task(asked(), name="asked by people"))
+        loop.call_soon(lambda: loop.create_task(asked(), name="administration"))

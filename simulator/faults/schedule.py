@@ -39,7 +39,7 @@ class Faults:
 
     def begin(self) -> None:
         """Injects faults from now on, while `cluster.faults_active`."""
-        plan, people = self._cluster.plan, self.administration
+        plan, administration = self._cluster.plan, self.administration
         for rate, fault in (
             (plan.kills, lambda: self.processes.crash(power=False)),
             (plan.power_losses, lambda: self.processes.crash(power=True)),
@@ -54,11 +54,11 @@ class Faults:
             (plan.full_disks, self.disks.fill),
             (plan.strays, self.disks.misplace),
             (plan.failed_flushes, self.disks.fail_a_flush),
-            (plan.start_moves, people.move_start),
-            (plan.minimum_changes, people.change_minimum),
-            (plan.reassignments, people.reassign),
-            (plan.leader_moves, people.move_leader),
-            (plan.deletions, people.create_or_delete),
+            (plan.start_moves, administration.move_start),
+            (plan.minimum_changes, administration.change_minimum),
+            (plan.reassignments, administration.reassign),
+            (plan.leader_moves, administration.move_leader),
+            (plan.deletions, administration.create_or_delete),
             *self.nats.faults(),
         ):
             if rate:
@@ -72,7 +72,7 @@ class Faults:
             ("file_rot", self.volumes.rot),
             ("renewals", self.renewals.renew),
             ("failed_saves", self.disks.fail_a_save),
-            ("leader_returns", people.return_leader),
+            ("leader_returns", administration.return_leader),
             ("lost_followers", self.network.lose_follower),
             ("recoveries", self.recoveries.recover),
         ):
