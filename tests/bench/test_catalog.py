@@ -1,4 +1,4 @@
-"""Which cases there are, and how they are chosen."""
+"""The list of cases, and how cases are chosen."""
 
 import re
 from itertools import groupby
@@ -13,7 +13,7 @@ from bench.harness.stage import Stage
 NAMES = [case.name for case in all_cases()]
 
 
-def test_every_case_that_the_design_names_for_one_broker_is_there() -> None:
+def test_every_case_of_the_design_for_one_broker_exists() -> None:
     durabilities, sizes = ("fsync", "pagecache"), ("100B", "1KB")
     wanted = {
         *(f"produce.rf1.{d}.{s}.{how}" for d in durabilities for s in sizes for how in ("batch", "record")),
@@ -29,7 +29,7 @@ def test_every_case_that_the_design_names_for_one_broker_is_there() -> None:
     assert wanted <= set(NAMES)
 
 
-def test_every_case_that_the_design_names_for_three_brokers_is_there() -> None:
+def test_every_case_of_the_design_for_three_brokers_exists() -> None:
     durabilities, sizes = ("fsync", "pagecache"), ("100B", "1KB")
     wanted = {
         *(f"produce.rf3.{d}.{s}.{how}" for d in durabilities for s in sizes for how in ("batch", "record")),
@@ -45,7 +45,7 @@ def test_every_case_that_the_design_names_for_three_brokers_is_there() -> None:
     assert wanted <= set(NAMES)
 
 
-def test_cases_of_the_same_servers_stand_together_so_that_no_server_is_started_twice() -> None:
+def test_cases_with_the_same_servers_are_adjacent_so_no_server_starts_twice() -> None:
     assert [servers for servers, _ in groupby(case.servers for case in all_cases())] == [
         "one",
         "three",
@@ -63,7 +63,7 @@ def test_without_a_choice_all_cases_are_chosen() -> None:
     assert [case.name for case in matching(all_cases(), [])] == NAMES
 
 
-def test_a_case_is_chosen_by_its_name_or_by_the_first_parts_of_it() -> None:
+def test_a_case_is_chosen_by_its_name_or_the_first_parts_of_its_name() -> None:
     chosen = matching(all_cases(), ["consume.rf1", "produce.rf1.fsync.1KB.batch"])
 
     assert [case.name for case in chosen] == [
@@ -74,7 +74,7 @@ def test_a_case_is_chosen_by_its_name_or_by_the_first_parts_of_it() -> None:
 
 
 @pytest.mark.parametrize("name", ["prod", "produce.rf1.fsyn", "consume.rf1.100B.x"])
-def test_half_a_part_of_a_name_is_refused(name: str) -> None:
+def test_an_incomplete_part_of_a_name_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match=re.escape(repr(name))):
         matching(all_cases(), ["consume", name])
 
@@ -86,7 +86,7 @@ def test_the_list_of_cases_is_printed_without_measuring(capsys: pytest.CaptureFi
     assert [line.split()[0] for line in lines] == ["consume.rf1.100B", "consume.rf1.1KB"]
 
 
-def test_a_case_that_this_machine_lacks_something_for_is_left_out_with_a_word_about_it(
+def test_a_case_that_this_machine_cannot_run_is_left_out_with_a_message(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def lacking(_stage: Stage) -> Contender:

@@ -1,4 +1,4 @@
-"""Readers of cold files beside a producer: what is read, what is burnt, what the ratios are of."""
+"""Readers of cold files beside a producer: the bytes they read, the CPU they use, and the ratios."""
 
 import os
 import sys
@@ -41,7 +41,7 @@ def files(folder: Path, *contents: bytes) -> list[Path]:
 
 
 @pytest.mark.parametrize("skip", [0, 1, 5, 7, 12, 40])
-def test_files_are_read_as_one_without_the_bytes_to_be_skipped(tmp_path: Path, skip: int) -> None:
+def test_files_are_read_as_one_file_without_the_skipped_bytes(tmp_path: Path, skip: int) -> None:
     paths = files(tmp_path, b"abcde", b"", b"fghijkl")
 
     assert b"".join(chunks(paths, skip, 3)) == b"abcdefghijkl"[skip:]
@@ -56,7 +56,7 @@ def test_evicted_files_keep_what_was_just_written(tmp_path: Path) -> None:
     assert paths[0].read_bytes() == content
 
 
-def test_the_plain_program_reads_at_its_rate_and_burns_what_it_is_told(
+def test_the_plain_program_reads_at_its_rate_and_uses_the_given_cpu_time(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     paths = files(tmp_path, bytes(8 << 20))
@@ -76,7 +76,7 @@ def test_the_plain_program_ends_when_its_seconds_are_over(tmp_path: Path) -> Non
     assert read(paths, skip_bytes=0, bytes_per_second=10 << 20, cpus=0.0, seconds=0.2) <= 4 << 20
 
 
-def test_a_round_reads_the_same_part_with_ours_and_plainly_and_no_round_that_of_another(
+def test_both_kinds_of_readers_read_the_same_part_in_a_round(
     tmp_path: Path,
 ) -> None:
     old = OldStream(tmp_path, batch_rows=8000, batch_bytes=900_000, batches_per_round=100)
@@ -90,7 +90,7 @@ def test_a_round_reads_the_same_part_with_ours_and_plainly_and_no_round_that_of_
     assert readers_of(BASELINE, old, "127.0.0.1:1", number=3, seconds=10, cpus=0.5) == []
 
 
-def test_what_our_readers_cost_is_theirs_and_what_the_broker_needs_above_its_own() -> None:
+def test_our_readers_cost_their_own_cpu_and_what_the_broker_needs_more() -> None:
     phases = [
         phase(BASELINE, broker_cpus=0.1),
         phase(OURS, broker_cpus=0.4, reader_cpus=0.2),
@@ -100,7 +100,7 @@ def test_what_our_readers_cost_is_theirs_and_what_the_broker_needs_above_its_own
     assert cpus_to_burn(phases) == pytest.approx(0.5)
 
 
-def test_the_ratios_are_of_the_medians_of_the_rounds() -> None:
+def test_the_ratios_compare_medians_over_the_rounds() -> None:
     phases = [
         *(phase(BASELINE, produce_p99_ms=1.0, flush_p99_ms=1.0) for _ in range(3)),
         *(phase(OURS, produce_p99_ms=value, flush_p99_ms=2.0) for value in (2.0, 3.0, 90.0)),
@@ -120,7 +120,7 @@ def test_the_ratios_are_of_the_medians_of_the_rounds() -> None:
     assert medians(phases, OURS)["produce_p99_ms"] == 3.0
 
 
-def test_each_phase_has_a_line_and_each_kind_one_with_its_medians() -> None:
+def test_each_phase_has_a_line_and_each_kind_has_a_line_of_medians() -> None:
     console = Console(width=200)
     with console.capture() as captured:
         console.print(table([phase(kind) for kind in (BASELINE, OURS, PLAIN)]))

@@ -1,4 +1,4 @@
-"""How much is done, what is done once for several cases, and what it cost each server."""
+"""The amount of work, results that several cases share, and what many streams cost each server."""
 
 from functools import partial
 from pathlib import Path
@@ -10,7 +10,7 @@ from bench.harness.stage import Stage
 from bench.harness.work import Effort
 
 
-class Told:
+class CountingServer:
     """A server that counts how often it was started and stopped."""
 
     def __init__(self) -> None:
@@ -24,18 +24,18 @@ class Told:
 
 
 @pytest.mark.parametrize(("percent", "count"), [(100.0, 5000), (1.0, 50), (0.001, 1)])
-def test_a_part_of_the_streams_is_at_least_one(percent: float, count: int) -> None:
+def test_a_percentage_of_the_streams_is_at_least_one_stream(percent: float, count: int) -> None:
     assert Effort(streams_percent=percent).streams(5000) == count
 
 
 @pytest.mark.parametrize("option", ["--kills=0", "--streams-percent=0", "--streams-percent=101"])
-def test_no_effort_at_all_is_wrong_usage(option: str) -> None:
+def test_zero_effort_is_wrong_usage(option: str) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["--list", option])
     assert ended.value.code == 2
 
 
-def test_the_dearest_server_counts_and_all_are_told() -> None:
+def test_the_server_that_needs_most_counts_and_all_are_reported() -> None:
     found = Footprint(12.5, (300.0, 310.0, 290.0), (1.0, 2.0, 4.5), 0.1)
 
     assert found.of("create").value == 12.5
@@ -44,7 +44,7 @@ def test_the_dearest_server_counts_and_all_are_told() -> None:
     assert found.of("idle_cpu").facts == {"servers": [1.0, 2.0, 4.5], "foreign_cpus": 0.1}
 
 
-def test_what_several_cases_ask_for_is_done_once(tmp_path: Path) -> None:
+def test_work_that_several_cases_ask_for_is_done_once(tmp_path: Path) -> None:
     asked: list[str] = []
 
     with Stage(tmp_path) as stage:
@@ -54,11 +54,11 @@ def test_what_several_cases_ask_for_is_done_once(tmp_path: Path) -> None:
     assert asked == ["a", "b"]
 
 
-def test_a_cleared_stage_starts_its_servers_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[Told] = []
+def test_a_cleared_stage_starts_its_servers_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[CountingServer] = []
 
-    def make(*_: object, **__: object) -> Told:
-        made.append(Told())
+    def make(*_: object, **__: object) -> CountingServer:
+        made.append(CountingServer())
         return made[-1]
 
     monkeypatch.setattr("bench.harness.stage.NatsServer", make)

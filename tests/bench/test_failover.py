@@ -1,4 +1,4 @@
-"""The gap in acknowledgements: what it is, and how a load that says when it got them is listened to."""
+"""The gap in acknowledgements, and how the load reports its acknowledgements."""
 
 import sys
 from signal import SIGKILL, SIGSTOP, SIGTERM
@@ -41,11 +41,11 @@ def test_a_gap_that_was_over_before_the_event_does_not_count() -> None:
     assert widest_gap_s(moments, event_ns=9 * SECOND) == 1.0
 
 
-def test_acknowledgements_that_were_told_out_of_order_make_no_gap() -> None:
+def test_acknowledgements_reported_out_of_order_make_no_gap() -> None:
     assert widest_gap_s([3 * SECOND, SECOND, 2 * SECOND, 0], event_ns=0) == 1.0
 
 
-def test_of_many_failovers_the_median_counts_and_the_worst_is_told() -> None:
+def test_of_many_failovers_the_median_counts_and_the_worst_is_reported() -> None:
     found = sample(
         [
             Failover(0.3, 0, 70.0, 0.1),
@@ -62,7 +62,7 @@ def test_of_many_failovers_the_median_counts_and_the_worst_is_told() -> None:
     assert (found.facts["idle_cpu_percent_min"], found.facts["enough_idle_cpu"]) == (15.0, False)
 
 
-def test_each_way_to_go_has_its_signal_and_its_victim() -> None:
+def test_each_fault_has_its_signal_and_its_victim() -> None:
     assert {name: (fault.signal, fault.role) for name, fault in FAULTS.items()} == {
         "kill": (SIGKILL, "leader"),
         "stop": (SIGTERM, "leader"),
@@ -72,7 +72,7 @@ def test_each_way_to_go_has_its_signal_and_its_victim() -> None:
     }
 
 
-def test_a_load_is_heard_until_its_input_ends() -> None:
+def test_a_load_reports_until_its_input_ends() -> None:
     with Load(load(EVEN)) as running:
         running.wait(lambda: bool(running.errors()), 20.0, "hearing of the error")
         acknowledged = running.acknowledged()
@@ -88,11 +88,11 @@ def test_acknowledgements_flow_while_they_come_at_nearly_the_full_rate(kept: flo
     assert flow(moments, 2 * SECOND, 1.0) is flows
 
 
-def test_a_burst_of_long_ago_is_no_flow() -> None:
+def test_an_old_burst_is_no_flow() -> None:
     assert flow([0] * RATE, 2 * SECOND, 1.0) is False
 
 
-def test_a_load_that_ends_by_itself_is_told_at_once() -> None:
+def test_a_load_that_ends_too_early_fails_at_once() -> None:
     with (
         Load(load("raise SystemExit('no broker answers')")) as running,
         pytest.raises(Failed, match=r"(?s)ended with 1.*no broker answers"),
@@ -100,6 +100,6 @@ def test_a_load_that_ends_by_itself_is_told_at_once() -> None:
         running.wait(lambda: False, 20.0, "anything")
 
 
-def test_what_never_happens_is_given_up() -> None:
+def test_a_condition_that_never_holds_is_given_up() -> None:
     with Load(load(EVEN)) as running, pytest.raises(NotInTime, match="going on took more than"):
         running.wait(lambda: False, 0.1, "going on")

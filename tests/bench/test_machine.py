@@ -1,4 +1,4 @@
-"""What is read out of /proc, and percentiles."""
+"""Values from /proc, percentiles, and processes of servers and clients."""
 
 import os
 import random
@@ -65,7 +65,7 @@ def test_cpu_time_of_a_child_counts_while_it_lives_and_when_it_has_ended() -> No
     assert ended >= 0.2
 
 
-def test_our_own_work_is_not_foreign() -> None:
+def test_our_own_work_is_no_foreign_load() -> None:
     load = ForeignLoad()
 
     assert load.end() >= 0
@@ -102,7 +102,7 @@ def test_a_clients_result_is_the_last_line_that_it_prints() -> None:
     assert run_for_json([sys.executable, "-c", "print('hello'); print('{\"value\": 3}')"]) == {"value": 3}
 
 
-def test_a_client_that_fails_or_hangs_is_told_by_its_last_words() -> None:
+def test_an_error_of_a_client_has_the_end_of_its_output() -> None:
     with pytest.raises(Failed, match="out of luck"):
         run([sys.executable, "-c", "raise SystemExit('out of luck')"])
     with pytest.raises(Failed, match="more than"):
@@ -111,7 +111,7 @@ def test_a_client_that_fails_or_hangs_is_told_by_its_last_words() -> None:
         run_for_json([sys.executable, "-c", "print('nothing')"])
 
 
-def test_a_server_is_ended_and_its_folder_removed(tmp_path: Path) -> None:
+def test_a_stopped_server_has_ended_and_its_folder_is_removed(tmp_path: Path) -> None:
     server = Server("http", tmp_path)
     port = free_port()
     folder = server.folder
@@ -126,9 +126,7 @@ def test_a_server_is_ended_and_its_folder_removed(tmp_path: Path) -> None:
     assert not os.path.exists(f"/proc/{pid}")
 
 
-def test_a_server_that_was_killed_starts_again_in_its_folder_and_its_log_is_that_of_this_run(
-    tmp_path: Path,
-) -> None:
+def test_a_killed_server_starts_again_in_its_folder_with_the_log_of_this_run(tmp_path: Path) -> None:
     server = Server("sleeper", tmp_path)
     folder = server.folder
 

@@ -1,4 +1,4 @@
-"""Pieces at a steady rate, and requests whose latencies count from when they should have begun."""
+"""Work at a steady rate, and requests whose latencies count from the moment when they were due."""
 
 import asyncio
 import random
@@ -11,13 +11,13 @@ from bench.measuring.pace import NS, intended_ns, open_loop, seconds_until_due
 @pytest.mark.parametrize(
     ("done", "passed", "wait"), [(0, 0.0, 0.0), (100, 0.5, 0.5), (100, 1.0, 0.0), (100, 3.0, 0.0)]
 )
-def test_who_is_early_waits_for_the_schedule_and_who_is_late_does_not(
+def test_early_work_waits_for_the_schedule_and_late_work_does_not(
     done: int, passed: float, wait: float
 ) -> None:
     assert seconds_until_due(done, 100.0, passed) == pytest.approx(wait)
 
 
-def test_pieces_of_any_sizes_come_at_the_rate_on_average_because_lateness_is_caught_up() -> None:
+def test_pieces_of_any_size_keep_the_rate_because_lateness_is_made_up() -> None:
     rng = random.Random(3)
     now, done = 0.0, 0
     for _ in range(1000):
@@ -48,7 +48,7 @@ async def test_a_stall_is_in_the_latency_of_every_request_that_was_due_during_it
 
     latencies = await open_loop(send, 100.0, 0.15)
 
-    # The stall ends when the last is asked, which was due 0.14 s after the first.
+    # The stall ends with the last request, which was due 0.14 s after the first.
     assert len(latencies) == asked == 15
     assert max(latencies) >= 0.14 * NS
     assert sum(latency >= 0.065 * NS for latency in latencies) >= 8

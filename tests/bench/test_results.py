@@ -1,4 +1,4 @@
-"""From samples to ratios, the table and the JSON."""
+"""Ratios, the table and the JSON, computed from samples."""
 
 import json
 from collections.abc import Callable
@@ -45,7 +45,7 @@ def test_a_ratio_over_one_means_ours_is_better_where_less_is_better_too() -> Non
     assert (kafka.ratio, jetstream.ratio) == (0.5, 2.0)
 
 
-def test_a_ratio_to_nothing_is_left_out() -> None:
+def test_a_ratio_to_zero_is_left_out() -> None:
     assert ratio_of(5.0, 0.0, more_is_better=True) is None
     assert ratio_of(0.0, 5.0, more_is_better=False) is None
 
@@ -56,7 +56,7 @@ def test_a_case_without_peers_has_one_entry_without_a_ratio() -> None:
     assert (entry.ours, entry.peer, entry.theirs, entry.ratio) == (7.0, None, None, None)
 
 
-def test_settings_hold_both_sides_the_rounds_and_the_median_of_what_was_seen_besides() -> None:
+def test_settings_hold_the_rounds_and_the_medians_of_other_figures_of_both_sides() -> None:
     kafka, _ = two_rounds(more_is_better=True)
 
     assert kafka.settings["quiet"] is True
@@ -64,7 +64,7 @@ def test_settings_hold_both_sides_the_rounds_and_the_median_of_what_was_seen_bes
     assert kafka.settings["theirs"] == {"client": "of kafka", "rounds": [100.0, 100.0]}
 
 
-def test_the_json_is_a_list_of_the_agreed_objects(tmp_path: Path) -> None:
+def test_the_json_is_a_list_of_objects_with_the_documented_fields(tmp_path: Path) -> None:
     write_json(two_rounds(more_is_better=True), tmp_path / "out.json")
 
     found = json.loads((tmp_path / "out.json").read_text())
@@ -101,7 +101,7 @@ def test_numbers_are_short(value: float | None, text: str) -> None:
     assert number(value) == text
 
 
-def test_rounds_go_forwards_and_backwards_in_turn() -> None:
+def test_every_second_round_goes_backwards() -> None:
     contenders = [contender("a"), contender("b"), contender("c")]
 
     names = ["".join(c.name for c in order_of(contenders, number)) for number in range(3)]
