@@ -1,12 +1,18 @@
 """Measures Tidelog and its peers on this machine: the same work, in one run, in turn.
 
-`python -m bench` (`__main__`) runs the `cases` with the `harness`. A case is measured with Tidelog (`ours`)
-and with the systems in `peers`; each has a server and a client, both processes of their own. `clusters` has
-failovers and many streams, `alone` the machine and the layers without the rest, `measuring` the
-instruments.
+`python -m bench` (`__main__`) runs cases. The programs beside it are no comparison with peers.
 
-The other programs are no comparison with peers: `catchup` (readers of old records), `hostile_input`,
-`restart`, `placement`, and with a real Kubernetes API `many_objects` and `operator_times`.
+- `cases`: the list of cases.
+- `harness`: how a case is measured and reported.
+- `ours`, `peers`: what Tidelog and each peer do for a case, each with servers and clients of its own.
+- `clusters`: failovers and many streams, the same for all contenders.
+- `alone`: the machine and the layers of Tidelog without the rest.
+- `measuring`: the instruments.
+- `catchup`: a program that measures the cost of reading old records.
+- `hostile_input`: a program that measures the cost of hostile input.
+- `restart`: a program that measures how long a broker takes to be ready again.
+- `placement`: a program that measures how well partitions are placed.
+- `many_objects`, `operator_times`: programs that measure the operator on a real Kubernetes API.
 
 Tidelog imports nothing from here, and no test asserts a time.
 """

@@ -35,7 +35,7 @@ class RestartedBroker(Broker):
     """A broker whose starts and ends are timed."""
 
     def timed_start(self) -> float:
-        """Seconds until it serves, the start of Python (and of the guard of `processes.start`) included."""
+        """Seconds until it serves, the start of Python (and of the guard that starts it) included."""
         began = time.perf_counter()
         self.start()
         return time.perf_counter() - began

@@ -1,1 +1,6 @@
-"""All cases of `python -m bench`. `catalog` lists them; `copies` and `replicated` make parts of the list."""
+"""All cases of `python -m bench`.
+
+- `catalog`: the list of all cases.
+- `copies`: the cases that exist with one copy of each stream and with three.
+- `replicated`: the cases with three brokers.
+"""

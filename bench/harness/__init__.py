@@ -1,6 +1,14 @@
 """The harness: what a case and a contender are, and how a run measures and reports them.
 
-`model` and `case` have the terms, `stage` the servers of a run, `alternate` measures the contenders in
-turn, `results` computes medians and ratios, `report` prints them. `processes` runs servers and clients,
-`build` keeps what peers need built. What a case measures is in `bench.cases`.
+- `model`: a contender, and a sample of its work.
+- `case`: a case and its contenders.
+- `stage`: the servers of a run.
+- `work`: how much work a measurement is.
+- `alternate`: measures the contenders of a case in turn.
+- `results`: medians, and their ratios.
+- `report`: the table and the JSON.
+- `processes`: servers and clients as processes.
+- `build`: what peers need built or fetched.
+
+What a case measures is in `bench.cases`.
 """

@@ -4,7 +4,13 @@
 a table. With ``--minutes 10`` it puts ten times as much load on one broker for that long instead, and prints
 the broker's memory every ten seconds.
 
-`catalog` lists the cases. Their input is in `bombs` (batches that decode to much), `stalled` (readers that
-stop reading), `messages` (large ones, and messages of many parts) and `crowds` (many calls or connections).
-`measuring` runs a case and watches the broker, `probe` is the client beside it, and `endurance` the long run.
+- `__main__`: the command and its table.
+- `catalog`: the cases by name.
+- `bombs`: batches that decode to much.
+- `stalled`: readers that stop reading.
+- `messages`: large messages, and messages of many parts.
+- `crowds`: very many calls or connections.
+- `measuring`: runs a case and watches the broker.
+- `probe`: the small requests beside a case.
+- `endurance`: the long run.
 """

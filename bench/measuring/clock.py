@@ -29,5 +29,5 @@ class Span:
 
 
 def print_result(result: dict[str, float]) -> None:
-    """Prints the result on one line, where `processes.run_for_json` looks for it."""
+    """Prints the result on one line, where `harness.processes.run_for_json` looks for it."""
     print(json.dumps(result))

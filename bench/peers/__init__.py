@@ -1,1 +1,5 @@
-"""The peers that Tidelog is compared with, one package each: server, client and settings."""
+"""The peers that Tidelog is compared with, one package each: servers, clients and settings.
+
+- `jetstream`: NATS JetStream.
+- `kafka`: Apache Kafka.
+"""

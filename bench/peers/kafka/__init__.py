@@ -1,1 +1,7 @@
-"""Apache Kafka in KRaft mode from Maven's jars; clients: its own Java tools, aiokafka, confluent-kafka."""
+"""Apache Kafka from Maven, driven by its own Java tools, a Java class of ours, and Python producers.
+
+- `server`, `cluster`: one node, and three as one cluster.
+- `contenders`, `consuming`: what Kafka does for each case; `consuming` has the readers.
+- `failover`, `many`: failovers, and many topics.
+- `client`: the Python producers, a process of their own.
+"""
