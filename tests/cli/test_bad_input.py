@@ -199,7 +199,7 @@ def test_an_error_leaves_standard_output_to_results(tidelog: Any) -> None:
 
 
 def test_a_bug_is_one_sentence_too(tidelog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidelog.cli.stream.command.connected", lambda *_: {}["not there"])
+    monkeypatch.setattr("tidelog.cli.stream.command.connected", lambda *_: dict[str, str]()["not there"])
 
     answer = tidelog("stream", "list")
 

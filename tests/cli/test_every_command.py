@@ -37,7 +37,7 @@ SECTIONS = {
 
 
 def example_of(command: Any) -> str:
-    return command.epilog.partition("Example:")[2].strip()
+    return str(command.epilog.partition("Example:")[2].strip())
 
 
 def options(command: Any) -> set[str]:

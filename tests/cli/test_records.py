@@ -25,7 +25,7 @@ DEADLINE_SECONDS = 20.0
 
 def lines(answer: Any) -> list[str]:
     assert answer.code == 0, answer.err
-    return answer.out.splitlines()
+    return list(answer.out.splitlines())
 
 
 def test_values_on_the_command_line_are_answered_with_their_offsets(tidelog: Any, stream: str) -> None:

@@ -99,7 +99,7 @@ async def test_arrow_data_for_a_wrong_partition_leaves_the_producer_usable(
     async with log.producer("s") as producer:
         with pytest.raises(errors.InvalidRequest, match="partition is"):
             await producer.send_batch(DATA, partition=partition)
-        [receipt] = await producer.send_batch(DATA, partition=np.int64(1))
+        [receipt] = await producer.send_batch(DATA, partition=np.int64(1))  # type: ignore[arg-type]
 
     assert (receipt.partition, receipt.offset) == (1, 0)
 

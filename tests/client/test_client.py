@@ -79,7 +79,7 @@ async def test_creating_twice_is_success_and_bad_names_never_leave_the_client(
     asked = broker.calls["CreateStream"]
     for wrong in ({"name": "a b"}, {"name": "s", "partitions": 0}, {"name": "s", "durability": "disk"}):
         with pytest.raises(errors.InvalidRequest):
-            await log.create_stream(**wrong)  # type: ignore[arg-type]
+            await log.create_stream(**wrong)
     with pytest.raises(errors.InvalidRequest):
         await log.create_stream("s", retention=Retention(age_ms=0))
     assert broker.calls["CreateStream"] == asked

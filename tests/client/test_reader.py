@@ -18,7 +18,7 @@ from tidelog._connecting.framing import FetchAnswer
 from tidelog._producing.batching import OpenBatch
 from tidelog._reading.fetching import FetchState
 from tidelog.records import BatchHeader, encode_batch, stamp, to_columns
-from tidelog_proto import log_pb2
+from tidelog_proto import common_pb2, log_pb2
 
 QUICK = RetryPolicy(first_delay_ms=1, delay_ms_max=10)
 
@@ -175,7 +175,7 @@ async def test_a_retriable_error_of_one_partition_leaves_the_others_reading(
 
     def not_leader(answer: log_pb2.FetchResponse) -> log_pb2.FetchResponse:
         error = log_pb2.FetchResponse(index=answer.index)
-        error.error.code = 60
+        error.error.code = common_pb2.NOT_LEADER
         error.error.retriable = error.error.definite = True
         return error
 
@@ -229,7 +229,7 @@ async def test_a_truncated_log_is_reread_from_the_divergence_only_if_told_so(
 
     def truncated(answer: log_pb2.FetchResponse) -> log_pb2.FetchResponse:
         error = log_pb2.FetchResponse(index=answer.index)
-        error.error.code = 41
+        error.error.code = common_pb2.LOG_TRUNCATED
         error.error.details.update({"divergence_offset": "2", "divergence_epoch": "1"})
         return error
 

@@ -138,7 +138,7 @@ async def test_a_brokers_hint_is_waited_for(broker: FakeBroker) -> None:
 
 def test_a_call_that_grpc_itself_cannot_go_on_with_is_a_lost_connection() -> None:
     broke = grpc.aio.AioRpcError(
-        grpc.StatusCode.INTERNAL, grpc.aio.Metadata(), grpc.aio.Metadata(), "Internal error from Core"
+        grpc.StatusCode.INTERNAL, grpc.aio.Metadata(), grpc.aio.Metadata(), "Internal error from Core", None
     )
     error = error_from_rpc(broke, "localhost:1")
     assert isinstance(error, errors.ConnectionLost)

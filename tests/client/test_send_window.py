@@ -233,7 +233,7 @@ class DumbBroker:
     """A log of batch identities that keeps R8's rules, one request after the other."""
 
     def __init__(self) -> None:
-        self.log: list[object] = []
+        self.log: list[int] = []
         self.producers: dict[int, tuple[int, list[int]]] = {}
         self.refused = False
 

@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 
 from support.kube.situations import Brokers, stream
+from tidelog.model import PartitionDescription
 from tidelog_operator import actions as do
-from tidelog_operator.plan.scaling import plan_scaling
+from tidelog_operator.plan.scaling import ScalingAction, plan_scaling
 from tidelog_operator.resources.stateful_set import Pods
 
 AT_ONCE = 2
@@ -22,14 +23,14 @@ class Cluster:
         self.brokers, self.pods, self.voters = brokers, pods, voters
         self.executed: list[do.BrokerAction] = []
 
-    def plan(self, wanted: int, controller: int | None = 0) -> tuple[do.BrokerAction, ...]:
+    def plan(self, wanted: int, controller: int | None = 0) -> tuple[ScalingAction, ...]:
         view = self.brokers.view()
         view = replace(view, cluster=replace(view.cluster, voters=self.voters, controller=controller))
         found = plan_scaling(wanted, self.pods, view, AT_ONCE)
         self.problem = found.problem
         return found.actions
 
-    def do(self, action: do.BrokerAction) -> None:
+    def do(self, action: ScalingAction) -> None:
         self.executed.append(action)
         match action:
             case do.CordonBroker() | do.UncordonBroker():
@@ -48,7 +49,7 @@ class Cluster:
                 assert len(action.moves) <= AT_ONCE
                 self.brokers.do(action)
 
-    def _partitions(self):  # type: ignore[no-untyped-def]
+    def _partitions(self) -> list[PartitionDescription]:
         return [one for each in self.brokers.streams.values() for one in each.partitions]
 
     def vote(self) -> None:

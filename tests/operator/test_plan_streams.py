@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -38,7 +39,7 @@ def test_a_missing_stream_is_created_on_the_chosen_brokers() -> None:
 
 
 def test_its_settings_are_those_of_the_manifest() -> None:
-    spec = {
+    spec: dict[str, Any] = {
         "subject": "orders.>",
         "partitions": 2,
         "replicationFactor": 1,
@@ -127,7 +128,8 @@ def test_replicas_are_in_as_many_zones_as_possible() -> None:
 def test_a_stream_waits_for_the_brokers_that_it_needs(
     brokers: Brokers, factor: int | None, sentence: str
 ) -> None:
-    decision = decided(stream_object(**({"replicationFactor": factor} if factor else {})), brokers)
+    spec: dict[str, Any] = {"replicationFactor": factor} if factor else {}
+    decision = decided(stream_object(**spec), brokers)
 
     assert decision.actions == ()
     assert decision.finding is not None

@@ -11,7 +11,8 @@ from support.kube.situations import stream, stream_object
 from tidelog.model import StreamDescription
 from tidelog_operator.model import StreamObject
 from tidelog_operator.plan.streams import Finding, Reason
-from tidelog_operator.reporting.stream_status import PARTITIONS_SHOWN_MAX, Status, stream_status
+from tidelog_operator.reporting.conditions import Status
+from tidelog_operator.reporting.stream_status import PARTITIONS_SHOWN_MAX, stream_status
 
 NOW, LATER = "2026-02-01T00:00:00Z", "2026-02-01T00:00:09Z"
 CLAIM = "kubernetes:shop/orders/uid-of-orders"

@@ -65,7 +65,8 @@ def until_ready(plane: ControlPlane, name: str) -> Manifest:
     def is_ready() -> bool:
         found = plane.object("Stream", name)
         generation = found.get("status", {}).get("observedGeneration")
-        return generation == found["metadata"]["generation"] and condition(plane, name)["status"] == "True"
+        is_seen: bool = generation == found["metadata"]["generation"]
+        return is_seen and bool(condition(plane, name)["status"] == "True")
 
     wait_until(is_ready, f"{name} is ready")
     status: Manifest = plane.object("Stream", name)["status"]
@@ -93,7 +94,7 @@ def test_an_applied_stream_is_created_and_its_status_lists_its_replicas(
 
     def is_true() -> bool:
         status = plane.object("Stream", "orders")["status"]
-        return status["phase"] == "Ready" and status["partitions"] == [
+        return bool(status["phase"] == "Ready") and status["partitions"] == [
             {"id": one.partition, "leader": one.leader, "replicas": list(one.replicas), "isr": list(one.isr)}
             for one in brokers.describe_stream("orders").partitions
         ]

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,7 +66,8 @@ def test_two_active_operators_reach_the_same_state_as_one(
     for folder in folders:
         folder.mkdir()
     one, other = (StubbornOperator(folder, plane.kubeconfig) for folder in folders)
-    cluster, wider = ClusterOnNodes(plane, nodes, "main"), {"partitions": 6, "replicationFactor": 3}
+    cluster = ClusterOnNodes(plane, nodes, "main")
+    wider: dict[str, Any] = {"partitions": 6, "replicationFactor": 3}
 
     with one, other, held_by_turns((one, other), seed=5):
         cluster.apply(brokers=3)
