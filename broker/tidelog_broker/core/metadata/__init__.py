@@ -4,32 +4,20 @@ What belongs here: the meaning of the metadata log's entries, and which entries 
 not: files, peers, elections of the log's own leader (`core.raft`), time (M3: it enters as a field of a
 command).
 
-- `image`      the value: brokers, streams, partitions, producer-id blocks
-- `commands`   what an entry of the log can say, and its bytes
-- `snapshot`, `delta`, `persistent`  an image as bytes, what differs between two, the map under both
+The values
+- `image`       brokers, streams, partitions, producer-id blocks
+- `commands`    the commands of the log's entries, and their bytes
+- `snapshot`, `delta`, `persistent`  an image as bytes, the difference of two images, the map under both
 
-From an entry to the next image; nothing is refused:
+From an entry to the next image; no entry is refused
+- `apply`       applies a command to an image
+- `membership`  a broker registers, is fenced, loses logs, or is removed: what its replicas become (R10)
+- `partition_change` one change of one partition
+- `replication_factor` the replication factor follows the replicas
+- `eligibility` which replicas hold everything committed (R6)
+- `feature_levels` what all brokers understand, and when it grows
 
-- `apply`      image and command to the next image
-- `membership` what a broker's coming and going does to its replicas (R10)
-- `partition_change` one change at one partition
-- `feature_levels` what all brokers understand, and when that grows
-- `eligibility` who is sure to hold everything committed (R6)
-
-From a request, or from nothing, to an entry; everything that is wrong is refused here:
-
-- `decide`       streams and producer ids; `placing` where new partitions go
-- `registration` a broker says who it is, loses logs, or is gone for good (R10)
-- `elections`    who leads (R6)
-- `isr_changes`  who is in sync, as its leader proposes (R4)
-- `reassignment` replicas move; `spreading` says where they should lie
-- `stopping`     a broker asks whether it can stop (K2)
-- `liveness`, `reports`  who is alive, by heartbeats (M3) and by what others say (R14)
-- `handovers`    a leader settles what it has appended before another takes over (N5)
-- `upkeep`       what the controller does unasked
-- `quorum_plan`  who votes on the log itself (M1, M2)
-
-For those who look:
-
-- `standing`       what an image says of brokers and partitions that they should know
+From a request, or a moment, to an entry; everything that is wrong is refused
+- `decisions`   functions of an image and a request
+- `controller`  what one controller remembers, and the decisions that rest on it
 """
