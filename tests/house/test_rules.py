@@ -1,6 +1,7 @@
 """Every rule and every section of the design that is cited exists in docs/design.md.
 
-Cited are labels (*R8*, *M2a*) and sections (*DESIGN 4.3*, *DESIGN section 12*), in code, tests, documents and charts.
+Cited are labels (*R8*, *M2a*) and sections (*DESIGN 4.3*, *DESIGN section 12*), in code, tests, documents
+and charts.
 """
 
 from __future__ import annotations
