@@ -65,8 +65,8 @@ class RaftFollower:
         state, log = self._state, self._state.log
         if request.commit > log.last_index:
             raise LogForgotten(
-                f"the metadata log of this broker ends at entry {log.last_index}, but this broker "
-                f"acknowledged entry {request.commit} before: its disk lost entries"
+                f"the metadata log here ends at entry {log.last_index}, and this broker "
+                f"acknowledged entry {request.commit}"
             )
         log.commit = max(log.commit, request.commit)
         state.send(HeartbeatResponse(state.term, state.me, request.source, round=request.round))
