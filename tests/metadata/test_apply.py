@@ -203,7 +203,7 @@ def test_r10_epochs_that_a_quorum_gives_later_are_greater() -> None:
 # --- R6: who may lead
 
 
-def test_r6_a_new_disk_leaves_isr_eligible_and_last_known_in_the_entry_that_registers_it() -> None:
+def test_r6_the_entry_that_registers_a_new_disk_ends_isr_eligible_and_last_known() -> None:
     suspect = replace(registered(2, 2), suspects=(Suspect(identifier(1), 0, 1, 20),))
     shrink = PartitionChange(identifier(1), 0, isr=(0,))
     image = applied(quorum_cluster(), [created(1, replicas=(0, 1, 2)), suspect, ChangePartitions((shrink,))])
@@ -272,7 +272,7 @@ def test_one_entry_moves_the_leaders_of_thousands_of_partitions() -> None:
 # --- brokers come and go
 
 
-def test_a_fenced_broker_leaves_every_isr_and_leadership_in_one_entry_with_the_elections() -> None:
+def test_one_entry_fences_a_broker_in_every_isr_and_elects_other_leaders() -> None:
     image = applied(quorum_cluster(), [created(1, replicas=(0, 1, 2)), created(2, replicas=(1, 2, 0))])
     election = PartitionChange(identifier(1), 0, leader=1)
 

@@ -83,7 +83,7 @@ def test_the_replicas_that_a_partition_begins_with_have_assignment_0() -> None:
     assert [found.assignment_of(broker) for broker in found.replicas] == [0, 0, 0]
 
 
-def test_who_comes_gets_the_partition_epoch_of_the_entry_and_who_stays_keeps_what_it_has() -> None:
+def test_an_added_replica_gets_the_entrys_partition_epoch_and_others_keep_theirs() -> None:
     image = cluster(moved(0, 1, 3), moved(3, 1, 0, 2))
 
     found = the_partition(image)
@@ -173,7 +173,7 @@ def test_a_suspect_replica_of_an_earlier_assignment_is_out_and_not_last_known(
 # --- bytes
 
 
-def test_assignments_survive_a_snapshot_and_an_image_without_them_takes_no_bytes_more() -> None:
+def test_assignments_survive_a_snapshot_and_cost_no_bytes_where_there_are_none() -> None:
     image = cluster(moved(0, 1), moved(0, 1, 2))
 
     assert the_partition(decode_image(encode_image(image))).assignments == (0, 0, 2)
@@ -213,7 +213,7 @@ def heard(image: ClusterImage, *levels: int) -> FeatureLevels:
     return found
 
 
-def test_the_level_is_raised_once_every_registered_broker_has_said_that_it_understands_it() -> None:
+def test_the_level_is_raised_once_every_registered_broker_understands_it() -> None:
     image = cluster(level=1)
 
     assert heard(image, 2, 2, 2, 2).next_command(image) == RaiseFeatureLevel(2)

@@ -75,7 +75,7 @@ def test_r18_brokers_that_are_gone_are_not_waited_for() -> None:
     assert heard(T0).now(image, 0) == ClusterTime(T0, 1)
 
 
-def test_r18_a_fenced_broker_counts_with_what_it_said_and_an_unregistered_one_does_not() -> None:
+def test_r18_a_fenced_brokers_last_clock_counts_and_an_unregistered_ones_does_not() -> None:
     image = applied(quorum_cluster(3), [ChangeBroker(1, fenced=True)])
     clocks = heard(T0 + YEAR, T0, T0)
     assert clocks.now(image, 0) == ClusterTime(T0, 3)

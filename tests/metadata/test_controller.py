@@ -215,7 +215,7 @@ async def test_a_full_disk_refuses_definitely_and_the_next_change_works(broker: 
     assert names(await reopened(broker.disk.crash())) == {"other"}
 
 
-async def test_on_a_full_disk_metadata_lives_on_the_reserve_which_is_made_again_when_there_is_room() -> None:
+async def test_on_a_full_disk_metadata_uses_the_reserve_which_is_made_again_later() -> None:
     disk = new_disk()
     disk.capacity = 50_000
     one = Broker(disk, reserve_bytes=10_000)

@@ -59,7 +59,7 @@ def leader_after(image: ClusterImage, command: Command | None) -> int | None:
         ((0,), (0, 1), [2, 1, 0]),
     ],
 )
-def test_r6_whoever_is_unwilling_comes_after_the_others_and_damage_weighs_more_than_a_clock(
+def test_r6_deprioritized_brokers_come_last_and_damage_counts_more_than_a_clock(
     damaged: tuple[int, ...], clocks: tuple[int, ...], order: list[int]
 ) -> None:
     image = cluster()
@@ -68,7 +68,7 @@ def test_r6_whoever_is_unwilling_comes_after_the_others_and_damage_weighs_more_t
     assert elections.candidates(image, image.streams[S].partitions[0], deprioritized=deprioritized) == order
 
 
-def test_r6_a_damaged_member_of_the_isr_comes_before_an_eligible_one_and_after_a_cordoned_one() -> None:
+def test_r6_a_damaged_member_comes_before_an_eligible_one_and_after_a_cordoned_one() -> None:
     small = cluster(isr(0))
     cordoned = cluster(ChangeBroker(1, cordoned=True), isr(0, 1))
     first = small.streams[S].partitions[0]
@@ -99,7 +99,7 @@ def test_r6_a_damaged_member_of_the_isr_comes_before_an_eligible_one_and_after_a
         ((ChangeBroker(1, cordoned=True), isr(0, 1, leader=0)), (0,), 1),
     ],
 )
-def test_2c_a_damaged_leader_hands_over_to_the_best_of_the_isr_that_is_whole_or_leads_on(
+def test_2c_a_damaged_leader_hands_over_to_the_best_undamaged_member_or_leads_on(
     changes: tuple[Command, ...], damaged: tuple[int, ...], next_leader: int
 ) -> None:
     image = cluster(*changes)

@@ -78,7 +78,7 @@ def test_r6_while_somebody_who_has_everything_is_awaited_nobody_else_is_elected(
     assert elected(image) is None
 
 
-def test_r6_when_nobody_is_awaited_the_greatest_of_the_last_known_leads_and_the_epoch_says_so() -> None:
+def test_r6_without_candidates_the_greatest_last_known_leads_an_unclean_epoch() -> None:
     image = cluster(suspect(0, 2, 1, 90), suspect(1, 2, 2, 50), suspect(2, 2, 2, 40))
 
     assert elected(image) == (1, True)
@@ -92,7 +92,7 @@ def test_r6_the_greatest_of_the_last_known_is_waited_for_until_it_is_unregistere
     assert elected(applied(image, [UnregisterBroker(1)])) == (2, True)
 
 
-def test_an_election_looks_only_at_the_partitions_that_are_named_and_makes_at_most_so_many_changes() -> None:
+def test_an_election_reads_only_the_named_partitions_and_bounds_its_changes() -> None:
     image = applied(cluster(isr(0, 1)), [created(2, partitions=3)])
     nobody = tuple(PartitionChange(identifier(2), number, leader=None) for number in range(3))
     image = applied(image, [ChangePartitions(nobody)])

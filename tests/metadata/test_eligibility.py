@@ -234,7 +234,7 @@ def test_r6_a_join_that_leaves_the_isr_below_its_minimum_keeps_the_others_eligib
     assert eligibility.with_isr(stream, partition, (0, 2)).eligible == (1,)
 
 
-def test_r6_a_minimum_that_is_lowered_ends_eligibility_and_raised_again_does_not_bring_it_back() -> None:
+def test_r6_a_lowered_minimum_ends_eligibility_and_raising_does_not_restore_it() -> None:
     stream, partition = partition_with((0,), eligible=(1,))
     low = replace(stream, config=StreamConfig(replication_factor=3, min_insync_replicas=1))
 
@@ -258,7 +258,7 @@ def test_r6_a_log_lost_in_the_middle_of_a_run_begins_an_epoch_of_the_same_leader
     assert (after.leader, after.leader_epoch, after.isr) == (0, partition.leader_epoch + 1, (0, 1))
 
 
-def test_r6_after_an_unclean_election_only_the_leader_is_trusted_and_the_epoch_stays_marked() -> None:
+def test_r6_after_an_unclean_election_only_the_leader_counts_and_the_mark_stays() -> None:
     stream, partition = partition_with((), eligible=(1, 2))
 
     after = eligibility.elected(stream, partition, 0, unclean=True)

@@ -78,7 +78,7 @@ def test_r4_a_proposal_that_saw_an_older_partition_is_stale() -> None:
     assert refusal(image, proposal(image, member(0), partition_epoch=0)) is Refusal.STALE
 
 
-def test_r4_the_second_copy_of_an_accepted_proposal_is_stale_so_a_refusal_decides_nothing() -> None:
+def test_r4_a_second_copy_of_an_accepted_proposal_is_stale_and_decides_nothing() -> None:
     image = cluster(shrunk(0))
     said = proposal(image, member(0), member(1))
     command, results = change_isr(image, [said, said])
@@ -188,7 +188,7 @@ def test_a_join_that_completes_a_reassignment_ends_it_in_the_same_entry() -> Non
     assert result == Accepted(after.partition_epoch)
 
 
-def test_n5_a_reassignment_that_takes_the_leader_away_does_not_end_before_it_has_settled() -> None:
+def test_n5_a_reassignment_that_removes_the_leader_ends_after_it_has_settled() -> None:
     image = moving(isr=(0, 1, 2))
 
     after, result = proposed(image, proposal(image, member(0), member(1), member(2), member(3)))
@@ -198,7 +198,7 @@ def test_n5_a_reassignment_that_takes_the_leader_away_does_not_end_before_it_has
     assert result == Accepted(after.partition_epoch)
 
 
-def test_a_reassignment_does_not_end_while_the_isr_would_be_below_its_minimum_without_the_old_ones() -> None:
+def test_a_reassignment_ends_only_if_the_new_isr_is_not_below_its_minimum() -> None:
     image = moving(isr=(0,))
 
     after, _ = proposed(image, proposal(image, member(0), member(3)))

@@ -44,7 +44,7 @@ def the_partition(image: ClusterImage) -> PartitionImage:
     return image.streams[S].partitions[0]
 
 
-def test_the_new_replicas_are_added_and_the_old_ones_stay_until_the_new_ones_are_in_sync() -> None:
+def test_the_old_replicas_stay_until_the_added_ones_are_in_sync() -> None:
     image = moved(cluster(), 3, 1, 4)
 
     begun = the_partition(image)
@@ -62,7 +62,7 @@ def test_another_order_of_the_same_replicas_is_another_preferred_leader_at_once(
     assert (after.replicas, after.reassigning, after.leader) == ((2, 0, 1), False, 0)
 
 
-def test_another_order_changes_nothing_but_whom_leadership_goes_to_when_there_is_a_choice() -> None:
+def test_another_order_of_replicas_changes_only_the_preferred_leader() -> None:
     before = the_partition(joined(cluster(), 0, 1))
     after = the_partition(moved(joined(cluster(), 0, 1), 2, 1, 0))
 
@@ -77,7 +77,7 @@ def test_another_order_needs_nobody_to_be_there_who_was_not_before() -> None:
     assert the_partition(moved(image, 2, 0, 1)).replicas == (2, 0, 1)
 
 
-def test_a_reassignment_that_is_on_its_way_stays_so_when_its_target_gets_another_order() -> None:
+def test_a_reassignment_continues_when_its_target_gets_another_order() -> None:
     before = the_partition(moved(cluster(), 3, 1, 2))
     after = the_partition(moved(moved(cluster(), 3, 1, 2), 1, 2, 3))
 
@@ -120,7 +120,7 @@ def test_copies_that_are_needed_now_are_not_given_up(isr: Sequence[int]) -> None
          ChangePartitions((PartitionChange(S, 0, isr=tuple(isr), leader=3),))],
     )  # fmt: skip
 
-    with pytest.raises(Unavailable, match=r"stream-1/0 needs its copies on \["):
+    with pytest.raises(Unavailable, match=r"stream-1/0 needs its replicas on brokers \["):
         reassignment.cancel(image, S, [0])
 
 
@@ -129,7 +129,9 @@ def test_copies_are_needed_by_the_minimum_that_comes_back_with_the_others() -> N
     image = joined(moved(cluster(), 3), 0, 3)
     assert image.streams[S].config.min_insync_effective == 1
 
-    with pytest.raises(Unavailable, match=r"needs its copies on \[3\] now: without them fewer than 2 would"):
+    with pytest.raises(
+        Unavailable, match=r"needs its replicas on brokers \[3\] now: without them fewer than 2 would"
+    ):
         reassignment.cancel(image, S, [0])
 
 
@@ -142,8 +144,8 @@ def test_a_target_takes_the_place_of_the_one_before() -> None:
 @pytest.mark.parametrize(
     ("target", "error", "words"),
     [
-        ((), InvalidRequest, "have to be 1 to 15 different brokers"),
-        ((0, 1, 1), InvalidRequest, "have to be 1 to 15 different brokers"),
+        ((), InvalidRequest, "must be 1 to 15 different brokers"),
+        ((0, 1, 1), InvalidRequest, "must be 1 to 15 different brokers"),
         ((0, 1, 77), InvalidRequest, "broker 77 is not registered"),
         ((0, 1, 3), InvalidRequest, "broker 3 is cordoned"),
         ((0, 1, 4), Unavailable, "broker 4 is fenced"),
@@ -212,7 +214,7 @@ def test_a_brokers_version_outlives_its_restarts_and_is_another_when_it_comes_an
     assert again.brokers[1].version == again.version > version
 
 
-def test_a_target_that_rests_on_a_partition_as_it_was_is_refused_and_so_are_the_others_with_it() -> None:
+def test_a_target_with_an_old_partition_epoch_refuses_the_whole_request() -> None:
     image = applied(cluster(), [created(2, replicas=(0, 1, 2))])
     other = identifier(2)
     epochs = {(key, 0): image.streams[key].partitions[0].partition_epoch for key in (S, other)}
@@ -220,7 +222,7 @@ def test_a_target_that_rests_on_a_partition_as_it_was_is_refused_and_so_are_the_
     changed = joined(image, 0, 1)
 
     assert reassignment.reassign_all(image, targets, epochs) is not None
-    with pytest.raises(VersionConflict, match="is in partition epoch 1, not in 0; look at it again"):
+    with pytest.raises(VersionConflict, match="is in partition epoch 1, not in 0; read it again"):
         reassignment.reassign_all(changed, targets, epochs)
 
 
@@ -281,7 +283,7 @@ def test_a_drain_spreads_over_racks() -> None:
 
 
 def test_the_only_broker_cannot_be_drained() -> None:
-    with pytest.raises(InvalidRequest, match="broker 0 is the only one"):
+    with pytest.raises(InvalidRequest, match="broker 0 is the only broker"):
         reassignment.drain(quorum_cluster(1), 0)
 
 
@@ -324,7 +326,7 @@ def test_a_partition_gets_fewer_copies_and_the_minimum_falls_at_once() -> None:
     assert (ended.replicas, ended.isr, ended.leader, ended.eligible) == ((1,), (1,), 1, ())
 
 
-def test_whoever_waited_for_a_minimum_that_falls_with_the_copies_is_not_eligible_any_more() -> None:
+def test_a_minimum_that_falls_with_the_replicas_ends_eligibility() -> None:
     image = applied(cluster(), [ChangePartitions((PartitionChange(S, 0, isr=(0,)),))])
     assert the_partition(image).eligible == (1, 2)
 

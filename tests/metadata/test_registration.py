@@ -92,7 +92,7 @@ def test_a_new_address_of_the_same_run_is_written_down() -> None:
 
 
 def test_a_broker_of_another_cluster_is_refused() -> None:
-    with pytest.raises(InvalidRequest, match="wrong address or data directory"):
+    with pytest.raises(InvalidRequest, match="check the addresses and the data directory"):
         registration.register(cluster(), of(0, cluster_id=b"x" * 16), Sessions(), 0)
 
 
@@ -106,21 +106,21 @@ def test_software_that_does_not_know_the_clusters_level_is_refused(
         registration.register(cluster(), said, Sessions(), 0)
 
 
-def test_another_disk_under_the_id_of_a_broker_that_is_alive_waits_until_its_session_has_ended() -> None:
+def test_another_disk_with_a_live_brokers_id_waits_until_the_session_has_ended() -> None:
     image = cluster()
     sessions = alive(image)
 
-    with pytest.raises(Unavailable, match="a broker 0 with another data directory is alive"):
+    with pytest.raises(Unavailable, match="broker 0 is alive with another data directory"):
         registration.register(image, of(0, disk=99), sessions, SESSION_MS - 1)
     assert registration.register(image, of(0, disk=99), sessions, SESSION_MS) is not None
 
 
 def test_the_disk_of_one_broker_is_refused_under_the_id_of_another() -> None:
-    with pytest.raises(InvalidRequest, match="is broker 1's; broker 7 needs one of its own"):
+    with pytest.raises(InvalidRequest, match="belongs to broker 1; broker 7 needs its own data directory"):
         registration.register(cluster(), of(7, disk=2), Sessions(), 0)
 
 
-def test_r10_a_late_registration_of_a_run_that_is_over_is_told_by_the_count_of_starts() -> None:
+def test_r10_the_count_of_starts_shows_a_late_registration_of_an_earlier_run() -> None:
     image = cluster()
     newer = registration.register(image, of(0, run=3, starts=3), Sessions(), 0)
     assert newer is not None
@@ -131,7 +131,7 @@ def test_r10_a_late_registration_of_a_run_that_is_over_is_told_by_the_count_of_s
     assert registration.register(image, of(0, run=4, starts=4), Sessions(), 0) is not None
 
 
-def test_r19_another_run_with_the_count_of_the_registered_one_is_a_directory_put_back() -> None:
+def test_r19_another_run_with_the_registered_count_is_a_restored_directory() -> None:
     image = cluster()
     known = registration.register(image, of(0, run=3, starts=3), Sessions(), 0)
     assert known is not None
@@ -147,7 +147,7 @@ def test_r19_another_run_with_the_count_of_the_registered_one_is_a_directory_put
 def test_a_live_broker_with_replicas_is_not_unregistered() -> None:
     image = applied(cluster(), [created(1, replicas=(0, 1, 2))])
 
-    with pytest.raises(InvalidRequest, match="is alive and holds 1 replicas; drain it or stop it first"):
+    with pytest.raises(InvalidRequest, match="is alive and holds 1 replica; drain it or stop it first"):
         registration.unregister(image, 0, alive(image), 10)
     with pytest.raises(InvalidRequest, match="broker 9 is not registered"):
         registration.unregister(image, 9, alive(image), 10)
@@ -179,7 +179,7 @@ def test_a_log_lost_while_running_is_led_by_another_in_the_same_entry() -> None:
 def test_a_broker_that_was_to_be_empty_and_is_not_stays_also_when_it_is_away() -> None:
     image = applied(cluster(), [created(1, replicas=(0, 1, 2)), ChangeBroker(0, fenced=True)])
 
-    with pytest.raises(InvalidRequest, match="holds 1 replicas, and was to be empty; drain it first"):
+    with pytest.raises(InvalidRequest, match="holds 1 replica and must be empty; drain it first"):
         registration.unregister(image, 0, Sessions(), 0, only_if_empty=True)
 
 

@@ -122,7 +122,7 @@ def test_r14_nobody_reports_itself_and_fenced_brokers_report_nothing() -> None:
     assert not told(reports, image, 1, 0, reported=2)
 
 
-def test_r14_after_an_election_by_report_reports_are_ignored_for_twice_as_long_each_time() -> None:
+def test_r14_after_each_election_by_report_reports_are_ignored_twice_as_long() -> None:
     image, reports = cluster(), FailureReports()
     now = 0
     for length in (BACKOFF_MS, 2 * BACKOFF_MS, 4 * BACKOFF_MS):
@@ -151,7 +151,7 @@ def test_r14_the_back_off_is_bounded_and_begins_anew_after_a_quiet_time() -> Non
     assert reports.due(image, heard(image, later), later + BACKOFF_MS) == DUE
 
 
-def test_r14_an_election_by_a_report_that_proved_to_be_right_is_no_reason_to_ignore_the_next() -> None:
+def test_r14_a_report_that_proved_to_be_right_needs_no_backoff() -> None:
     image, reports = cluster(), FailureReports()
     now = 0
     for run in (2, 3, 4, 5):
@@ -167,7 +167,7 @@ def test_r14_an_election_by_a_report_that_proved_to_be_right_is_no_reason_to_ign
         now += BACKOFF_MS // 2
 
 
-def test_r14_a_leader_that_was_fenced_and_came_back_in_the_same_run_was_perhaps_not_gone() -> None:
+def test_r14_a_fenced_leader_that_returns_in_the_same_run_keeps_its_backoff() -> None:
     image, reports = cluster(), FailureReports()
     reports.elected(image, DUE, 0)
     image = applied(image, [ChangeBroker(0, fenced=True), ChangeBroker(0, fenced=False)])

@@ -94,5 +94,5 @@ def test_nonsense_is_refused_with_a_sentence() -> None:
 def test_more_partitions_than_one_entry_begins_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reassignment, "MOVES_MAX", 3)
 
-    with pytest.raises(InvalidRequest, match="would begin to move at once, 3 may"):
+    with pytest.raises(InvalidRequest, match="would begin to move at once, but at most 3 may"):
         spread(cluster())

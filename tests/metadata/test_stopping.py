@@ -78,7 +78,7 @@ def test_of_two_that_would_stop_at_once_one_waits_until_the_other_is_back() -> N
     assert asked(with_isr(away, 0, 1, 2, leader=1), 1).brokers[1].stopping
 
 
-def test_a_partition_that_is_below_its_minimum_already_is_reported_and_does_not_block() -> None:
+def test_a_partition_below_its_minimum_already_is_reported_and_does_not_block() -> None:
     image = with_isr(cluster(), 0)
 
     after = asked(image, 2)

@@ -83,7 +83,7 @@ def test_new_partitions_go_to_brokers_that_are_there_and_welcome_them() -> None:
 def test_a_broker_that_is_away_for_a_moment_does_not_make_streams_with_fewer_copies() -> None:
     image = applied(quorum_cluster(3), [ChangeBroker(1, fenced=True)])
 
-    with pytest.raises(Unavailable, match=r"3 copies need as many brokers, and \[1\] of those"):
+    with pytest.raises(Unavailable, match=r"3 replicas need as many brokers, and brokers \[1\]"):
         create(image, "orders")
     with pytest.raises(InvalidRequest, match="only 2 brokers are there"):
         create(image, "orders", StreamSettings(replication_factor=4))
@@ -260,7 +260,7 @@ def test_a_stream_that_is_not_there_is_not_found() -> None:
 def test_a_stream_created_later_under_the_same_name_is_another_one() -> None:
     image = with_stream(solo_cluster(), "orders")
 
-    with pytest.raises(StreamNotFound, match="another was created under its name"):
+    with pytest.raises(StreamNotFound, match="another one was created with its name"):
         decide.delete_stream(image, "orders", stream_id=identifier(77))
     assert decide.delete_stream(image, "orders", stream_id=identifier(1)).stream_id == identifier(1)
 
@@ -298,11 +298,11 @@ def test_partitions_begin_on_the_brokers_that_are_said_and_the_first_of_each_lea
 @pytest.mark.parametrize(
     ("replicas", "sentence"),
     [
-        ([(0, 1)], "given for 1 partitions, and 2 are to be made"),
+        ([(0, 1)], "replicas for 1 partitions, but 2 will be made"),
         ([(0, 1), (2,)], r"\[2\] are not 2 different brokers"),
         ([(0, 1), (2, 2)], r"\[2, 2\] are not 2 different brokers"),
         ([(0, 1), (2, 9)], r"broker 9 is not registered; registered brokers: \[0, 1, 2, 3\]"),
-        ([(0, 1), (2, 3)], r"broker 3 is cordoned and gets no new replicas; choose others of \[0, 1, 2\]"),
+        ([(0, 1), (2, 3)], r"broker 3 is cordoned and gets no new replicas; choose from \[0, 1, 2\]"),
     ],
 )
 def test_brokers_that_cannot_hold_a_partition_are_refused(
@@ -317,7 +317,7 @@ def test_brokers_that_cannot_hold_a_partition_are_refused(
 def test_a_broker_that_is_away_is_waited_for() -> None:
     image = applied(quorum_cluster(4), [ChangeBroker(3, fenced=True)])
 
-    with pytest.raises(Unavailable, match="broker 3 is not there now to get a replica"):
+    with pytest.raises(Unavailable, match="broker 3 is not available now"):
         placed(image, (0, 1), (2, 3))
 
 

@@ -61,7 +61,7 @@ def test_a_healthy_cluster_needs_nothing() -> None:
     assert Controlled(cluster()).tick(5 * SESSION_MS, 0, 1, 2, 3) == []
 
 
-def test_r14_a_broker_that_is_not_heard_is_fenced_and_replaced_everywhere_in_one_entry() -> None:
+def test_r14_a_silent_broker_is_fenced_and_replaced_everywhere_in_one_entry() -> None:
     image = applied(cluster(), [created(n, replicas=(0, 1, 2)) for n in range(2, 100)])
     controlled = Controlled(image)
 
@@ -74,7 +74,7 @@ def test_r14_a_broker_that_is_not_heard_is_fenced_and_replaced_everywhere_in_one
     assert all(stream.partitions[0].leader == 1 for stream in controlled.image.streams.values())
 
 
-def test_m3_a_fenced_broker_that_is_heard_again_is_unfenced_and_leads_what_only_it_can() -> None:
+def test_m3_a_broker_that_is_heard_again_is_unfenced_and_leads_what_only_it_can() -> None:
     controlled = Controlled(cluster(replicas=(0,)))
     controlled.tick(SESSION_MS + 40, 1, 2, 3)
     partition = controlled.image.streams[S].partitions[0]
@@ -136,7 +136,7 @@ def test_a_partition_without_a_leader_gets_one_as_soon_as_it_can() -> None:
     assert controlled.tick(20, 0, 1, 2, 3) == [ChangePartitions((PartitionChange(S, 0, leader=0),))]
 
 
-def test_a_stopping_broker_hands_over_and_what_could_not_be_handed_over_when_others_have_caught_up() -> None:
+def test_a_stopping_broker_hands_over_the_rest_when_others_have_caught_up() -> None:
     alone = ChangePartitions((PartitionChange(S, 0, isr=(0,)),))
     image = applied(cluster(alone), [created(2, replicas=(0, 1, 2))])
     command = upkeep.stop(image, 0, identifier(1))

@@ -128,7 +128,7 @@ async def test_what_rests_on_a_broker_or_a_partition_as_it_was_is_refused(client
     assert {**found, 3: seen[3]} == seen
 
     other = {("rests", 0): PartitionVersion(bytes(16), partition.partition_epoch)}
-    with pytest.raises(StreamNotFound, match="is not the one that was asked for"):
+    with pytest.raises(StreamNotFound, match="has another id than the requested stream"):
         await client.reassign({("rests", 0): away}, expected=other)
     assert await client.reassign({("rests", 0): away}, expected=expected)
     with pytest.raises(VersionConflict, match="rests/0 is in partition epoch"):
@@ -209,7 +209,7 @@ async def test_what_moves_is_throttled_until_it_is_said_otherwise(
     await brokers.eventually(arrived)
     await client.throttle(0)
     assert (await client.describe_cluster()).throttle_bytes_per_second == 0
-    with pytest.raises(InvalidRequest, match="bytes_per_second is 1; it has to be at least 65536"):
+    with pytest.raises(InvalidRequest, match="bytes_per_second is 1; it must be at least 65536"):
         await client.throttle(1)
 
 

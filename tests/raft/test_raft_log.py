@@ -217,7 +217,7 @@ def zero(disk: FakeDisk, position: int, end: int) -> None:
 @pytest.mark.parametrize(
     ("missing", "left"), [((64, 512), 1), ((512, 1024), 1), ((1536, 2048), 1), ((2048, 2312), 2)]
 )
-def test_after_a_crash_of_the_machine_the_log_ends_at_the_first_entry_that_lacks_a_sector(
+def test_after_a_machine_crash_the_log_ends_at_the_first_entry_that_lacks_a_sector(
     missing: tuple[int, int], left: int
 ) -> None:
     disk = new_disk()

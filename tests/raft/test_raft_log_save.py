@@ -185,7 +185,7 @@ def test_an_image_that_rots_while_it_takes_the_logs_place_is_damage() -> None:
         open_log(disk)
 
 
-def test_verifying_says_of_an_image_that_takes_the_logs_place_what_the_next_start_does() -> None:
+def test_verifying_an_installed_image_says_what_the_next_start_does() -> None:
     disk, install = in_the_middle()
     sound, damaged = Findings(), Findings()
 
@@ -437,7 +437,7 @@ def overwrite(disk: FakeDisk, data: bytes) -> None:
     file.datasync()
 
 
-def test_a_vote_of_the_first_version_gets_its_directory_from_the_newest_list_of_voters() -> None:
+def test_a_vote_of_the_first_version_gets_its_directory_from_the_newest_voters() -> None:
     disk = new_disk()
     open_log(disk).save(None, [change(2, VOTERS), change(3, THREE)], None)
     overwrite(disk, first_version(OTHER.broker_id))

@@ -114,7 +114,7 @@ def test_one_ready_is_outstanding_and_messages_are_taken_meanwhile() -> None:
     assert [one.index for one in do(node, disk) if isinstance(one, AppendResponse)] == [3]
 
 
-def test_entries_that_a_later_leader_replaced_before_they_were_saved_are_never_acknowledged() -> None:
+def test_entries_that_were_replaced_before_they_were_saved_are_never_acknowledged() -> None:
     node, disk = new_node()
 
     node.step(append(2, (1, 1), command(2, 2), command(3, 2), command(4, 2)))

@@ -11,7 +11,7 @@ offsets = st.integers(0, 20)
 
 
 @given(offsets, offsets, st.lists(offsets, max_size=4), st.integers(0, 5), st.integers(1, 5))
-def test_it_is_the_first_offset_that_is_not_durable_on_every_member_of_the_maximal_isr(
+def test_it_is_the_first_offset_not_durable_on_every_member_of_the_maximal_isr(
     current: int, leader: int, others: list[int], committed: int, minimum: int
 ) -> None:
     def committed_now(offset: int) -> bool:

@@ -129,7 +129,7 @@ def test_a_follower_that_has_everything_is_told_so_and_its_position_is_kept() ->
     assert of(SendBatches, stage.append()) == []
 
 
-def test_a_new_high_watermark_is_told_with_the_next_tick_without_answering_the_position() -> None:
+def test_the_next_tick_sends_a_new_high_watermark_without_answering_the_position() -> None:
     stage = Stage(high_watermark=4)
     stage.position(SECOND, 10)
 
@@ -155,7 +155,7 @@ def test_nothing_of_the_epoch_is_sent_or_counted_before_its_beginning_is_on_disk
     assert of(Committed, stage.leader.flushed(stage.now)) == [Committed(13)]
 
 
-def test_an_append_of_repeats_only_begins_no_epoch_and_the_next_one_still_has_it_flushed() -> None:
+def test_an_append_of_repeats_begins_no_epoch_and_the_next_append_flushes_it() -> None:
     stage = Stage(isr=(1,), minimum=1, fsync=False, may_join=False)
 
     assert of(FlushHistory, stage.leader.appended(stage.now)) == []
@@ -241,7 +241,7 @@ def test_below_its_minimum_the_isr_commits_nothing() -> None:
     assert not stage.leader.has_enough_replicas
 
 
-def test_a_member_whose_removal_is_proposed_is_gone_for_the_minimum_and_there_for_the_rest() -> None:
+def test_a_member_proposed_to_leave_counts_except_for_the_minimum() -> None:
     stage = Stage(isr=(1, 2, 3), minimum=3)
     stage.position(SECOND, 10)
     stage.position(THIRD, 10)
@@ -305,7 +305,7 @@ def test_a_follower_with_everything_is_proposed_with_everybodys_run() -> None:
     assert of(Propose, effects) == [Propose(members, EPOCH, 40)]
 
 
-def test_nobody_joins_below_the_high_watermark_or_the_start_of_the_epoch_or_while_leaving() -> None:
+def test_no_follower_joins_below_the_high_watermark_or_epoch_start_or_while_stopping() -> None:
     stage = Stage(isr=(1, 2), high_watermark=3)
     assert proposed(stage.position(THIRD, 10, durable=9)) == []
     assert proposed(stage.durable(THIRD, 10)) == [(1, 2, 3)]
@@ -368,7 +368,7 @@ def test_an_older_placement_is_passed_over() -> None:
     assert stage.leader.placement.isr == (1, 2, 3)
 
 
-def test_a_follower_that_is_nearly_there_is_waited_for_but_not_for_long_and_not_soon_again() -> None:
+def test_the_high_watermark_waits_shortly_and_rarely_for_a_nearly_caught_up_follower() -> None:
     stage = Stage(isr=(1, 2))
     stage.position(SECOND, 10)
     stage.position(THIRD, 9)
@@ -410,7 +410,7 @@ def test_a_member_that_is_not_caught_up_for_too_long_leaves() -> None:
     assert proposed(stage.wait(1)) == [(1, 2)]
 
 
-def test_a_member_that_took_nothing_and_left_does_not_come_back_before_what_waited_for_it_is_committed() -> (
+def test_a_removed_member_joins_again_only_after_the_waiting_appends_are_committed() -> (
     None
 ):
     stage = Stage(isr=(1, 2, 3))
@@ -493,7 +493,7 @@ def test_a_member_that_stops_leaves_as_soon_as_its_connection_ends() -> None:
     assert proposed(stage.leader.disconnected(THIRD, False, stage.now)) == [(1, 2)]
 
 
-def test_a_member_that_never_came_leaves_as_one_that_was_lost_unless_its_broker_is_there() -> None:
+def test_a_member_without_positions_leaves_unless_its_broker_is_connected() -> None:
     stage = Stage()
     stage.position(SECOND, 10)
     assert proposed(stage.wait(500)) == [(1, 2)]
@@ -537,7 +537,7 @@ def test_a_start_is_acknowledged_when_every_member_has_it() -> None:
     assert stage.leader.start_acknowledged == 6
 
 
-def test_below_the_minimum_no_start_is_acknowledged_because_an_eligible_member_may_lead_next() -> None:
+def test_below_the_minimum_no_log_start_is_acknowledged() -> None:
     stage = Stage(isr=(1,))
     stage.log.advance_start(6)
     stage.leader.start_moved(stage.now)
@@ -665,7 +665,7 @@ def given_again(stage: Stage, broker: int, assignment: int) -> list[LeaderEffect
     return stage.placed(isr=tuple(one for one in stage.placement.isr if one != broker), brokers=stage.brokers)
 
 
-def test_r16_what_is_known_of_an_earlier_assignment_is_dropped_with_the_image_of_another() -> None:
+def test_r16_the_state_of_an_earlier_assignment_is_dropped_with_a_newer_image() -> None:
     stage = Stage()
     stage.position(THIRD, 10)
 

@@ -105,7 +105,7 @@ class Histories:
 
 
 @pytest.mark.parametrize("block", range(8))
-def test_a_follower_ends_exactly_where_the_logs_part_in_at_most_a_round_for_each_epoch(block: int) -> None:
+def test_a_follower_finds_the_divergence_in_at_most_one_round_for_each_epoch(block: int) -> None:
     several_rounds = emptied = cut = 0
     for seed in range(block * 250, block * 250 + 250):
         made = Histories(seed)
@@ -191,7 +191,7 @@ def test_only_an_unclean_epoch_behind_the_common_one_counts() -> None:
     assert compare(5, 3, leader, 3) == Diverged(3, 3, 3, unclean=False)
 
 
-def test_an_unclean_leader_that_ends_below_a_followers_start_is_followed_from_its_end() -> None:
+def test_a_follower_starts_over_at_the_end_of_a_shorter_unclean_log() -> None:
     leader = WholeLog()
     leader.append([(1, 1), (1, 2)])
     leader.begin_unclean(2)

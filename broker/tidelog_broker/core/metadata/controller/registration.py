@@ -31,7 +31,7 @@ from tidelog_broker.core.metadata.commands import (
 from tidelog_broker.core.metadata.controller.liveness import Sessions
 from tidelog_broker.core.metadata.decisions.brokers import check_version, registered
 from tidelog_broker.core.metadata.decisions.elections import DeprioritizedFor, elect, none_deprioritized
-from tidelog_broker.core.metadata.image import BrokerImage, ClusterImage
+from tidelog_broker.core.metadata.image import BrokerImage, ClusterImage, Share
 
 
 class Registration(NamedTuple):
@@ -121,12 +121,12 @@ def unregister(
     share = image.shares.get(broker)
     if share is not None and only_if_empty:
         raise InvalidRequest(
-            f"broker {broker} holds {share.replicas} replicas, and was to be empty; drain it first",
+            f"broker {broker} holds {_replicas(share)} and must be empty; drain it first",
             field="broker",
         )
     if share is not None and not known.fenced and sessions.is_alive(known, now_ms):
         raise InvalidRequest(
-            f"broker {broker} is alive and holds {share.replicas} replicas; drain it or stop it first",
+            f"broker {broker} is alive and holds {_replicas(share)}; drain it or stop it first",
             field="broker",
         )
     command = UnregisterBroker(broker)
@@ -165,11 +165,16 @@ def put_back(known: BrokerImage, directory_id: bytes, starts: int) -> str:
     )
 
 
+def _replicas(share: Share) -> str:
+    return f"{share.replicas} replica{'' if share.replicas == 1 else 's'}"
+
+
 def _check_cluster(image: ClusterImage, registration: Registration) -> None:
     if registration.cluster_id != image.cluster_id:
         raise InvalidRequest(
             f"broker {registration.broker_id} belongs to the cluster {id_text(registration.cluster_id)}, "
-            f"this is {id_text(image.cluster_id)}; it was given a wrong address or data directory",
+            f"and this is the cluster {id_text(image.cluster_id)}; check the addresses and the data "
+            "directory",
             field="cluster_id",
         )
     if not registration.feature_level_min <= image.feature_level <= registration.feature_level_max:
@@ -182,8 +187,8 @@ def _check_cluster(image: ClusterImage, registration: Registration) -> None:
     for other in image.brokers.values():
         if other.directory_id == registration.directory_id and other.id != registration.broker_id:
             raise InvalidRequest(
-                f"the data directory {id_text(registration.directory_id)} is broker {other.id}'s; "
-                f"broker {registration.broker_id} needs one of its own",
+                f"the data directory {id_text(registration.directory_id)} belongs to broker {other.id}; "
+                f"broker {registration.broker_id} needs its own data directory",
                 field="directory_id",
             )
 
@@ -192,8 +197,8 @@ def _check_run(known: BrokerImage, registration: Registration, sessions: Session
     if known.directory_id != registration.directory_id:
         if not known.fenced and sessions.is_alive(known, now_ms):
             raise Unavailable(
-                f"a broker {known.id} with another data directory is alive; if it was replaced, try again "
-                "once its session has ended, else give one of the two another id",
+                f"broker {known.id} is alive with another data directory; if it was replaced, try again "
+                "when its session has ended; otherwise give one of the two brokers another id",
                 retry_after_ms=sessions.session_ms,
             )
     elif known.incarnation != registration.incarnation and registration.starts > 0:

@@ -20,6 +20,6 @@ def check_version(broker: BrokerImage, expected: int | None) -> None:
     """Raises `VersionConflict` if an administrator changed the broker since version `expected`."""
     if expected is not None and expected != broker.version:
         raise VersionConflict(
-            f"broker {broker.id} is at version {broker.version}, not at {expected}; look at it again",
+            f"broker {broker.id} is at version {broker.version}, not at {expected}; read it again",
             version=broker.version,
         )

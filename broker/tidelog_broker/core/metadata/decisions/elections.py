@@ -97,7 +97,7 @@ def elect_unclean(image: ClusterImage, stream_id: bytes, number: int, broker: in
     there = image.brokers.get(broker)
     if broker not in partition.replicas or there is None or there.fenced:
         raise InvalidRequest(
-            f"broker {broker} cannot lead {stream.name}/{number}: it has to be one of its replicas "
+            f"broker {broker} cannot lead {stream.name}/{number}: the leader must be one of its replicas "
             f"{list(partition.replicas)}, registered and not fenced",
             field="broker",
         )

@@ -153,7 +153,9 @@ def _ineligible(image: ClusterImage, partition: PartitionImage, proposal: IsrPro
     runs = [(member.broker, member.incarnation) for member in proposal.isr]
     leader = (proposal.proposer.broker, proposal.proposer.incarnation)
     if leader not in runs or len(set(named)) != len(named):
-        return Refused(Refusal.INELIGIBLE, f"the leader has to be among {named}, and nobody twice")
+        return Refused(
+            Refusal.INELIGIBLE, f"the proposed members {named} must include the leader, and no broker twice"
+        )
     for member in proposal.isr:
         broker = image.brokers.get(member.broker)
         if broker is None or member.broker not in partition.replicas:

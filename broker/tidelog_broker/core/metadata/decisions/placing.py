@@ -59,7 +59,7 @@ def _loads(image: ClusterImage) -> list[BrokerLoad]:
             share = image.shares.get(broker.id, Share())
             loads.append(BrokerLoad(broker.id, broker.rack, share.replicas, share.leaders))
     if not loads:
-        raise Unavailable("no broker is there that could hold a new partition; try again", retry_after_ms=500)
+        raise Unavailable("no broker can get a new partition now; try again", retry_after_ms=500)
     return loads
 
 
@@ -67,8 +67,8 @@ def _check_there(image: ClusterImage, brokers: Sequence[BrokerLoad], replication
     away = [broker.id for broker in image.brokers.values() if not broker.cordoned and not broker.welcome]
     if len(brokers) < replication_factor <= len(brokers) + len(away):
         raise Unavailable(
-            f"{replication_factor} copies need as many brokers, and {away} of those that could hold one "
-            "are not there now; try again, or ask for fewer copies",
+            f"{replication_factor} replicas need as many brokers, and brokers {away} are not available now; "
+            "try again, or ask for fewer replicas",
             retry_after_ms=1000,
         )
 
@@ -78,26 +78,27 @@ def _check_given(
 ) -> None:
     if len(given) != count:
         raise InvalidRequest(
-            f"replicas are given for {len(given)} partitions, and {count} are to be made", field="replicas"
+            f"the request names replicas for {len(given)} partitions, but {count} will be made",
+            field="replicas",
         )
     there = {broker.broker_id for broker in brokers}
     for members in given:
         if len(members) != replication_factor or len({*members}) != replication_factor:
             raise InvalidRequest(
-                f"the replicas {list(members)} are not {replication_factor} different brokers, as many as "
-                "replication_factor says",
+                f"the replicas {list(members)} are not {replication_factor} different brokers, the number "
+                "in replication_factor",
                 field="replicas",
             )
         for broker in members:
             known = registered(image, broker, field="replicas")
             if known.cordoned:
                 raise InvalidRequest(
-                    f"broker {broker} is cordoned and gets no new replicas; choose others of {sorted(there)}",
+                    f"broker {broker} is cordoned and gets no new replicas; choose from {sorted(there)}",
                     field="replicas",
                 )
             if broker not in there:
                 raise Unavailable(
-                    f"broker {broker} is not there now to get a replica; try again, or choose others of "
-                    f"{sorted(there)}",
+                    f"broker {broker} is not available now and cannot get a replica; try again, or choose "
+                    f"from {sorted(there)}",
                     retry_after_ms=1000,
                 )

@@ -66,7 +66,7 @@ def add_voter(image: ClusterImage, broker: int, voters_wanted: int) -> ChangeBro
     known = registered(image, broker)
     if known.cordoned:
         raise InvalidRequest(
-            f"broker {broker} is cordoned, so that it can leave; uncordon it before it is to vote",
+            f"broker {broker} is cordoned, so it cannot become a voter; uncordon it first",
             field="broker",
         )
     if known.vote is Vote.WANTED:
@@ -74,7 +74,7 @@ def add_voter(image: ClusterImage, broker: int, voters_wanted: int) -> ChangeBro
     said = [other.id for other in image.brokers.values() if other.vote is Vote.WANTED]
     if len(said) >= voters_wanted:
         raise InvalidRequest(
-            f"{said} are to vote already, and {voters_wanted} shall (the setting `voters`); "
+            f"brokers {said} are set to vote already, and the setting `voters` allows {voters_wanted}; "
             "remove one of them, or raise the setting",
             field="broker",
         )
@@ -110,7 +110,7 @@ def check_can_go(configuration: Configuration, broker: int) -> None:
     """Raises `InvalidRequest` if the metadata would be lost with `broker`."""
     if [voter.broker_id for voter in configuration.voters] == [broker]:
         raise InvalidRequest(
-            f"broker {broker} is the only one that votes on the metadata; add another voter first",
+            f"broker {broker} is the only voter of the metadata; add another voter first",
             field="broker",
         )
 

@@ -61,7 +61,8 @@ def reassign_all(
     """
     if len(targets) > MOVES_MAX:
         raise InvalidRequest(
-            f"{len(targets)} partitions would begin to move at once, {MOVES_MAX} may; move them in steps",
+            f"{len(targets)} partitions would begin to move at once, but at most {MOVES_MAX} may; "
+            "move them in steps",
         )
     changes = []
     for (stream_id, number), target in targets.items():
@@ -80,8 +81,8 @@ def throttle(image: ClusterImage, bytes_per_second: int) -> SetThrottle | None:
     """Sets the rate of replicas that move; None: it is set already. Raises `InvalidRequest`."""
     if bytes_per_second and bytes_per_second < THROTTLE_BYTES_MIN:
         raise InvalidRequest(
-            f"bytes_per_second is {bytes_per_second}; it has to be at least {THROTTLE_BYTES_MIN}, or 0 for "
-            "what each broker is set to",
+            f"bytes_per_second is {bytes_per_second}; it must be at least {THROTTLE_BYTES_MIN}, or 0 for "
+            "the setting of each broker",
             field="bytes_per_second",
         )
     return None if image.throttle_bytes_per_second == bytes_per_second else SetThrottle(bytes_per_second)
@@ -127,7 +128,7 @@ def drain(image: ClusterImage, broker: int, moves_max: int = MOVES_MAX) -> Chang
     found = registered(image, broker)
     if len(image.brokers) == 1:
         raise InvalidRequest(
-            f"broker {broker} is the only one: nobody could hold what it holds; add another broker first",
+            f"broker {broker} is the only broker, so its replicas cannot move; add another broker first",
             field="broker",
         )
     held = [
@@ -206,8 +207,8 @@ def _towards(
     minimum = min(stream.config.min_insync_replicas, len(origin), len(target))
     if dropped and (len(isr) < minimum or leader is None):
         raise Unavailable(
-            f"{stream.name}/{number} needs its copies on {sorted(dropped)} now: without them fewer than "
-            f"{minimum} would be in sync; wait until others have caught up",
+            f"{stream.name}/{number} needs its replicas on brokers {sorted(dropped)} now: without them fewer "
+            f"than {minimum} would be in sync; wait until other replicas have caught up",
             retry_after_ms=1000,
         )
     return PartitionChange(
@@ -229,7 +230,7 @@ def _check_epoch(stream: StreamImage, number: int, partition: PartitionImage, ex
     if expected is not None and expected != partition.partition_epoch:
         raise VersionConflict(
             f"{stream.name}/{number} is in partition epoch {partition.partition_epoch}, not in {expected}; "
-            "look at it again",
+            "read it again",
             name=stream.name,
             version=partition.partition_epoch,
         )
@@ -241,7 +242,7 @@ def _check(
     where = f"{stream.name}/{number}"
     if len(set(target)) != len(target) or not 1 <= len(target) <= REPLICATION_FACTOR_MAX:
         raise InvalidRequest(
-            f"the replicas of {where} have to be 1 to {REPLICATION_FACTOR_MAX} different brokers, "
+            f"the replicas of {where} must be 1 to {REPLICATION_FACTOR_MAX} different brokers, "
             f"not {list(target)}",
             field="replicas",
         )
@@ -256,7 +257,7 @@ def _check(
             )
         if not found.may_join:
             raise Unavailable(
-                f"broker {broker} is {found.state.value}; it can take a replica of {where} when it is back",
+                f"broker {broker} is {found.state.value}; it can get a replica of {where} later",
                 retry_after_ms=1000,
             )
 

@@ -117,7 +117,7 @@ def alter_stream(
     if new.replication_factor != old.replication_factor:
         raise FeatureNotImplemented(
             f"stream {name!r} has a replication factor of {old.replication_factor}, which follows from the "
-            "replicas of its partitions: reassign each partition to as many brokers as it shall be on",
+            "replicas of its partitions: reassign each partition to the desired number of brokers",
             field="replication_factor",
         )
     grown = new.partitions - old.partitions
@@ -146,7 +146,7 @@ def delete_stream(
 def allocate_producer_ids(image: ClusterImage, broker_id: int, count: int) -> AllocateProducerIds:
     """The `count` ids from `image.next_producer_id` on; raises `ResourceExhausted` at their end."""
     if image.next_producer_id + count > PRODUCER_IDS_END:
-        raise ResourceExhausted("every producer id has been given out")
+        raise ResourceExhausted("all producer ids are in use")
     return AllocateProducerIds(broker_id=broker_id, count=count)
 
 
@@ -157,8 +157,8 @@ def existing_stream(image: ClusterImage, name: str, stream_id: bytes | None = No
         raise StreamNotFound(f"there is no stream {name[:200]!r}", name=name[:200])
     if stream_id is not None and stream_id != stream.id:
         raise StreamNotFound(
-            f"stream {name!r} is not the one that was asked for: that one was deleted, "
-            "and another was created under its name",
+            f"stream {name!r} has another id than the requested stream: that stream was deleted, "
+            "and another one was created with its name",
             name=name,
         )
     return stream
@@ -170,7 +170,7 @@ def _existing(
     stream = existing_stream(image, name, stream_id)
     if expected_version is not None and expected_version != stream.version:
         raise VersionConflict(
-            f"stream {name!r} is at version {stream.version}, not at {expected_version}; look at it again",
+            f"stream {name!r} is at version {stream.version}, not at {expected_version}; read it again",
             name=name,
             version=stream.version,
         )
@@ -188,7 +188,7 @@ def _same_or_refuse(
     if labels and dict(labels) != stream.labels:
         differing.append(f"labels are {stream.labels}, not {dict(labels)}")
     if owner and owner != stream.owner:
-        differing.append(f"owner is {stream.owner or 'nobody'}, not {owner}")
+        differing.append(f"owner is {stream.owner or 'not set'}, not {owner}")
     if differing:
         raise StreamExists(
             f"stream {stream.name!r} exists with other settings: {'; '.join(differing)}", name=stream.name
