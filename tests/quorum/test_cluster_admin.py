@@ -398,8 +398,8 @@ async def test_nonsense_about_a_stream_is_refused_with_a_sentence(client: tidelo
             await call
         return str(raised.value)
 
-    assert "have to be 1 to 15 different brokers" in await refused(client.reassign({("sane", 0): []}))
-    assert "have to be 1 to 15 different brokers" in await refused(client.reassign({("sane", 0): [1, 1]}))
+    assert "must be 1 to 15 different brokers" in await refused(client.reassign({("sane", 0): []}))
+    assert "must be 1 to 15 different brokers" in await refused(client.reassign({("sane", 0): [1, 1]}))
     assert "broker 9 is not registered" in await refused(client.reassign({("sane", 0): [0, 9]}))
     assert "broker 3 is cordoned" in await refused(client.reassign({("sane", 0): [leader, 3]}))
     assert "partitions 0 to 0" in await refused(client.reassign({("sane", 7): [0, 1]}), PartitionNotFound)

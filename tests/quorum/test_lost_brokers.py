@@ -83,7 +83,7 @@ async def test_a_broker_that_is_alone_can_neither_be_drained_nor_go(brokers: Bro
     async with brokers.client() as client:
         with pytest.raises(InvalidRequest, match="broker 0 is the only broker"):
             await client.drain(0)
-        with pytest.raises(InvalidRequest, match="the only one that votes"):
+        with pytest.raises(InvalidRequest, match="the only voter of the metadata"):
             await client.unregister_broker(0)
         with pytest.raises(InvalidRequest, match="it is the only voter"):
             await client.remove_voter(0)
