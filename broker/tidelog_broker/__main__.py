@@ -1,5 +1,5 @@
-"""The command ``tidelog-broker``: format a data directory, run a broker, prepare its stop, mend one that
-failed."""
+"""The command ``tidelog-broker``: formats a data directory, runs a broker, prepares its stop, and recovers a
+data directory that failed."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from tidelog_broker.config import Settings, SettingsInvalid, default_text, parse
 from tidelog_broker.errors import BrokerError, DirectoryDamaged
 
 KEPT_BLOCK_BYTES_MAX = 32 << 20
-"""Larger blocks are given back to the system when they are freed."""
+"""Larger blocks are returned to the system when they are freed."""
 
 KEPT_HEAP_BYTES_MAX = 256 << 20
-"""Free memory at the end of the heap beyond this is given back."""
+"""More free memory than this at the end of the heap is returned to the system."""
 
 # From glibc's malloc.h.
 _M_TRIM_THRESHOLD = -1
@@ -35,14 +35,14 @@ THREAD_TURN_SECONDS = 0.001
 """How long a thread that computes keeps the interpreter's lock while the event loop wants it."""
 
 GRPC_EXPERIMENTS = "-event_engine_client,-event_engine_listener"
-"""Parts of gRPC that the broker does without (`poll_in_place`)."""
+"""Parts of gRPC that the broker turns off (`poll_in_place`)."""
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_DAMAGED = 3
-"""Nothing in the data directory may be believed: it has to be emptied. The operator acts on it."""
+"""The data directory cannot be trusted and must be emptied. The operator acts on this code."""
 EXIT_INTERRUPTED = 130
-"""As shells say it: 128 and the number of SIGINT."""
+"""As in shells: 128 plus the number of SIGINT."""
 
 EXIT_CODES = (
     "Exit codes: 0 done, or stopped by SIGTERM or Ctrl-C while running; 1 failed; "
@@ -57,9 +57,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """The exit code, one of those above. Reasons go to standard error, a sentence each.
+    """Runs the command and returns one of the exit codes above. Errors go to standard error, a sentence each.
 
-    What nobody foresaw is raised: its trace is worth more than a sentence.
+    An unexpected error is raised: its trace says more than a sentence.
     """
     try:
         options = _parser().parse_args(arguments)
@@ -102,10 +102,11 @@ def _parser() -> argparse.ArgumentParser:
 
     stops = commands.add_parser(
         "prepare-stop",
-        help="wait until the broker that runs with these settings can be stopped",
-        description="Asks the broker that runs with these settings on this machine to hand over what it "
-        "leads, and waits until no partition would have too few copies in sync without it. For the preStop "
-        "hook of a pod: settings are read as by `run`. Ends with 0 if the broker can stop, else with 1.",
+        help="wait until the broker with these settings can be stopped",
+        description="Asks the broker that runs with these settings on this machine to hand over the "
+        "partitions that it leads, and waits until every partition has enough copies in sync without it. It"
+        " is for the preStop hook of a pod. It reads the settings as `run` does. It exits with 0 if the "
+        "broker can stop, otherwise with 1.",
         epilog="Example: tidelog-broker prepare-stop --config broker.yaml --timeout-seconds 60",
     )
     stops.add_argument(
@@ -120,56 +121,66 @@ def _parser() -> argparse.ArgumentParser:
 
     formats = commands.add_parser(
         "format",
-        help="make an empty data directory, once",
-        description="Makes the data directory of a new cluster with one broker. Refuses one that holds data.",
+        help="create an empty data directory, once",
+        description="Creates the data directory of a new cluster with one broker. Refuses a directory "
+        "that holds data.",
         epilog="Example: tidelog-broker format --data-dir ./data",
     )
-    formats.add_argument("--data-dir", type=Path, required=True, help="folder to format; it is created")
-    formats.add_argument("--broker-id", default="0", help="number of this broker. Default: 0.")
+    formats.add_argument(
+        "--data-dir", type=Path, required=True, help="the folder to format; the command creates it"
+    )
+    formats.add_argument("--broker-id", default="0", help="the id of this broker. Default: 0.")
     formats.set_defaults(command=_format)
 
     recovers = commands.add_parser(
         "recover",
         help="make a data directory usable after a failed flush",
-        description="After a failed flush nobody knows what the disk holds. This reads everything past the "
-        "recovery points, writes it into new files, flushes them and takes the FAILED mark away. Run it when "
-        "the disk is sound. Replicas of page-cache streams may lack records that they acknowledged: at the "
-        "next start they leave the in-sync set and catch up with the others. Where there is no mark it "
-        "changes nothing, unless it is forced: the failing disk may not have taken the mark.",
+        description="After a failed flush it is unknown what the disk holds. This command reads everything "
+        "behind the recovery points, writes it into new files, flushes them, and removes the FAILED mark. "
+        "Run it when the disk is sound. Replicas of page-cache streams may lack records that they "
+        "acknowledged: at the next start they leave the in-sync set and catch up with the others. Without a"
+        " FAILED mark it changes nothing, unless you give --force: a failing disk may not have stored the "
+        "mark.",
         epilog="Example: tidelog-broker recover --data-dir ./data",
     )
-    recovers.add_argument("--data-dir", type=Path, required=True, help="the broker's data directory")
-    recovers.add_argument("--force", action="store_true", help="even where there is no FAILED mark")
+    recovers.add_argument("--data-dir", type=Path, required=True, help="the data directory of the broker")
+    recovers.add_argument("--force", action="store_true", help="recover even without a FAILED mark")
     recovers.set_defaults(command=_recover)
 
     quorum = commands.add_parser(
         "cluster-recover",
-        help="go on with the metadata when most voters are lost for good",
-        description="When most of the brokers that vote on the metadata are lost for good, makes this one, "
-        "which votes, the only voter. Without --force it only says what its metadata log holds: of the "
-        "voters that are left, choose the one with the greatest last entry (term, then index). Changes that "
-        "only the lost ones had are lost, and those must never come back with their data directories: empty "
-        "them first. Brokers whose metadata log goes on beyond the recovered one set theirs aside when they "
-        "start; one that voted does so only by --start-over. Run it while the broker is stopped.",
+        help="recover the metadata when most voters are lost for good",
+        description="When most of the brokers that vote on the metadata are lost for good, makes this "
+        "broker, which must be a voter, the only voter. Without --force it only shows what its metadata log"
+        " holds: of the voters that are left, choose the one with the greatest last entry (term, then "
+        "index). Changes that only the lost brokers had are lost, and they must never start with their old "
+        "data directories again: empty these first. Brokers whose metadata log is longer than the recovered"
+        " one set it aside when they start; a broker that voted does so only with --start-over. Run the "
+        "command while the broker is stopped.",
         epilog="Example: tidelog-broker cluster-recover --data-dir ./data --force",
     )
-    quorum.add_argument("--data-dir", type=Path, required=True, help="the broker's data directory")
+    quorum.add_argument("--data-dir", type=Path, required=True, help="the data directory of the broker")
     what = quorum.add_mutually_exclusive_group()
-    what.add_argument("--force", action="store_true", help="do it; without, nothing is changed")
+    what.add_argument(
+        "--force",
+        action="store_true",
+        help="make this broker the only voter; without --force nothing is changed",
+    )
     what.add_argument(
         "--start-over",
         action="store_true",
-        help="instead: set the metadata log of this broker aside, so that it learns from a cluster that was "
-        "recovered on another voter; changes that only this log has are given up, records stay",
+        help="instead: set the metadata log of this broker aside, so that it gets the metadata of a cluster"
+        " that was recovered on another voter; changes that only this log has are given up, and records "
+        "stay",
     )
-    quorum.add_argument("--json", action="store_true", help="say it as JSON")
+    quorum.add_argument("--json", action="store_true", help="print the report as JSON")
     quorum.set_defaults(command=_recover_quorum)
     return parser
 
 
 def _add_settings(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--config", type=Path, help="YAML file with these settings; flags and TIDELOG_* win over it"
+        "--config", type=Path, help="a YAML file with these settings; flags and TIDELOG_* win over it"
     )
     for name, field in Settings.model_fields.items():
         flag = f"--{name.replace('_', '-')}"
@@ -207,9 +218,9 @@ def _run(options: argparse.Namespace) -> int:
 
     configure_logging(settings)
     keep_large_blocks()
-    # By default 5 ms, and each turn of the event loop may wait for it several times.
+    # The default is 5 ms, and each turn of the event loop may wait for it several times.
     sys.setswitchinterval(THREAD_TURN_SECONDS)
-    # The modules: a collection while the broker starts need not look at them (`limits.collector`).
+    # Loaded modules: garbage collections of the start need not look at them (`limits.collector`).
     gc.freeze()
     return uvloop.run(serve(settings))
 
@@ -258,7 +269,7 @@ def _recover(options: argparse.Namespace) -> int:
     finally:
         directory.close()
     if not marked and not options.force:
-        nothing = "has no FAILED mark: there is nothing to recover; --force does it all the same"
+        nothing = "has no FAILED mark, so there is nothing to recover. Give --force to recover it anyway."
         print(f"{options.data_dir} {nothing}")  # noqa: T201
         return 0
     configure_logging(None)
@@ -295,7 +306,9 @@ def _recover_quorum(options: argparse.Namespace) -> int:
     print(  # noqa: T201
         f"broker {report.broker_id} of cluster {id_text(report.cluster_id)}: last entry "
         f"({report.last_term}, {report.last_index}), committed at least up to {report.committed}; "
-        f"brokers {list(report.brokers)}, {report.streams} streams; voters {list(report.voters)}"
+        f"{report.streams} {'stream' if report.streams == 1 else 'streams'}; "
+        f"brokers {', '.join(map(str, report.brokers)) or 'none'}; "
+        f"voters {', '.join(map(str, report.voters)) or 'none'}"
     )
     for sentence in sentences(report):
         print(sentence)  # noqa: T201
@@ -303,18 +316,18 @@ def _recover_quorum(options: argparse.Namespace) -> int:
 
 
 def poll_in_place() -> None:
-    """Has gRPC read sockets in the thread that asks for events; only before gRPC is imported.
+    """Makes gRPC read sockets in the thread that waits for events. To be called before gRPC is imported.
 
-    Its own threads would hand every message on once more, a fifth of a small call's latency
-    here. What the environment says already stands.
+    Its own threads would pass every message on once more, which costs a fifth of a small call's latency
+    here. A value that the environment already has stays.
     """
     os.environ.setdefault("GRPC_EXPERIMENTS", GRPC_EXPERIMENTS)
 
 
 def keep_large_blocks() -> None:
-    """Tells glibc to keep batch-sized blocks: giving them back costs page faults for every batch.
+    """Makes glibc keep blocks of the size of batches: returning them costs page faults for every batch.
 
-    Another C library has no such knobs and needs none of this.
+    Other C libraries have no such options.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
@@ -325,13 +338,13 @@ def keep_large_blocks() -> None:
 
 
 def configure_logging(settings: Settings | None) -> None:
-    """Structured lines on standard error: for people, or as JSON."""
+    """Log lines go to standard error: for people, or as JSON."""
     level = settings.log_level if settings is not None else "info"
     json_lines = settings is not None and settings.log_json
     renderer: Any = (
         structlog.processors.JSONRenderer()
         if json_lines
-        # Plain traces: pretty ones print every local variable, megabytes of records among them.
+        # Plain traces: pretty traces print every local variable, among them megabytes of records.
         else structlog.dev.ConsoleRenderer(
             colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
         )

@@ -1,8 +1,8 @@
-"""The command `tidelog-broker prepare-stop`: has the broker of these settings prepare to be stopped (K2).
+"""The command `tidelog-broker prepare-stop`: asks the broker with these settings to prepare its stop (K2).
 
-For the preStop hook of a pod, which runs beside the broker: what it takes to start counts against the
-pod's grace period, so it is a plain gRPC client and loads nothing of the broker but its settings.
-Neighbour: `api.admin_brokers` serves what it asks for.
+It is for the preStop hook of a pod, which runs beside the broker. Its own start counts against the
+pod's grace period, so it is a plain gRPC client and loads only the settings of the broker.
+Neighbour: `api.admin_brokers` serves the request.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from tidelog_broker.listener_addresses import parse_listen
 from tidelog_proto import admin_pb2, admin_pb2_grpc, metadata_pb2, metadata_pb2_grpc
 
 TIMEOUT_SECONDS_MAX: Final = 600
-"""As long as brokers take one request."""
+"""Brokers accept no longer time in one request."""
 
 THERE_SECONDS_MAX: Final = 5.0
-"""How long a broker may take to answer the smallest question: after that nothing serves."""
+"""How long a broker may take to answer the smallest request; after that it counts as not serving."""
 
 LATE_SECONDS_MAX: Final = 5.0
-"""How much later than it was asked to the broker may answer."""
+"""How much later than the requested time the broker may answer."""
 
 CHANNEL_OPTIONS: Final = (("grpc.enable_http_proxy", 0), ("grpc.enable_retries", 0))
 
 
 class Outcome(NamedTuple):
     ready: bool
-    """It may stop now."""
+    """The broker may stop now."""
     sentence: str
 
 
@@ -42,36 +42,40 @@ def prepare_stop(settings: Settings, seconds: int) -> Outcome:
     request = admin_pb2.PrepareStopRequest(broker_id=settings.broker_id, timeout_ms=seconds * 1000)
     with grpc.insecure_channel(target, options=CHANNEL_OPTIONS) as channel:
         try:
-            # A port may be taken long before somebody serves there.
+            # A port may be bound long before a broker serves there.
             metadata_pb2_grpc.MetadataStub(channel).Resolve(
                 metadata_pb2.ResolveRequest(), timeout=THERE_SECONDS_MAX
             )
         except grpc.RpcError as error:
-            return Outcome(False, f"no broker serves at {target}: {_words(error)}")
+            return Outcome(
+                False,
+                f"no broker serves at {target}: {_reason(error)}. Check that it runs with these settings",
+            )
         try:
             answer = admin_pb2_grpc.AdminStub(channel).PrepareStop(
                 request, timeout=seconds + LATE_SECONDS_MAX
             )
         except grpc.RpcError as error:
-            return Outcome(False, f"the broker at {target} could not prepare to stop: {_words(error)}")
+            return Outcome(False, f"the broker at {target} could not prepare its stop: {_reason(error)}")
     return _outcome(answer, seconds)
 
 
 def target_of(listeners: Sequence[str]) -> str:
-    """Where a broker with these listeners is reached from beside it. Raises `BrokerError`."""
+    """The address of a broker with these listeners, for a process on its machine. Raises `BrokerError`."""
     for spec in listeners:
         _, host, port, _, _ = parse_listen(spec)
         if port:
             host = _from_here(host)
             return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     raise BrokerError(
-        f"listeners {list(listeners)} take any free port, so nobody knows where the broker is; "
+        f"every listener ({', '.join(listeners)}) takes any free port, so the port of the broker is not "
+        f"known; "
         "write the port, for example internal=0.0.0.0:9210"
     )
 
 
 def _from_here(host: str) -> str:
-    """A listener on every address is reached on loopback."""
+    """The loopback address in place of an address that stands for all addresses."""
     try:
         address = ip_address(host)
     except ValueError:
@@ -84,14 +88,15 @@ def _from_here(host: str) -> str:
 def _outcome(answer: admin_pb2.PrepareStopResponse, seconds: int) -> Outcome:
     if answer.ready:
         count = answer.hindrance_count
-        note = f"; {count} partitions have no copy to spare, or too few in sync already" if count else ""
+        have = "partition has" if count == 1 else "partitions have"
+        note = f"; {count} {have} no copy to spare, or too few in sync already" if count else ""
         return Outcome(True, f"the broker can stop{note}")
     blocking = [one for one in answer.hindrances if one.blocks]
     why = f": {blocking[0].name}/{blocking[0].partition}: {blocking[0].reason}" if blocking else ""
     more = f", and {len(blocking) - 1} more" if len(blocking) > 1 else ""
-    return Outcome(False, f"the broker should not stop yet, after {seconds} s{why}{more}")
+    return Outcome(False, f"after {seconds} s the broker should not stop yet{why}{more}")
 
 
-def _words(error: grpc.RpcError) -> str:
-    """What went wrong, in the words of the broker or of gRPC."""
+def _reason(error: grpc.RpcError) -> str:
+    """What went wrong, as the broker or gRPC says it."""
     return error.details() or error.code().name

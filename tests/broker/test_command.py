@@ -188,7 +188,8 @@ def test_recover_changes_nothing_without_a_mark(tmp_path: Path, capsys: pytest.C
     assert command.run(["recover", "--data-dir", str(data)]) == 0
 
     out, err = capsys.readouterr()
-    assert out == f"{data} has no FAILED mark: there is nothing to recover; --force does it all the same\n"
+    nothing = "has no FAILED mark, so there is nothing to recover. Give --force to recover it anyway."
+    assert out == f"{data} {nothing}\n"
     assert err == ""
     assert _files(data) == before
 

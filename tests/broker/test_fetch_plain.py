@@ -150,7 +150,7 @@ async def test_a_reader_that_finds_no_room_for_a_large_record_is_told_so(
 
 
 async def test_a_batch_or_record_that_never_fits_is_refused(threads: ThreadPoolExecutor) -> None:
-    for bytes_max, what in ((500_000, "batch that takes"), (1_000_000, "record at offset 0")):
+    for bytes_max, what in ((500_000, "batch that needs"), (1_000_000, "record at offset 0")):
         decoding, plain = (
             (one := Decoding(threads, bytes_max, record_bytes_max=RECORD_BYTES_MAX)),
             PlainAnswers(one, 1 << 20, FakeCall()),

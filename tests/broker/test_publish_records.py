@@ -68,7 +68,7 @@ def test_a_small_request_is_parsed_at_once() -> None:
 def test_a_request_of_very_many_parts_is_refused_by_their_number(data: bytes) -> None:
     message = parse_publish(data)
     assert isinstance(message, LargePublish)
-    with pytest.raises(InvalidRequest, match=r"more than|few other fields"):
+    with pytest.raises(InvalidRequest, match=r"more than|too many fields"):
         message.parsed()
 
 
@@ -81,7 +81,7 @@ def test_a_large_record_may_have_as_many_headers_as_any() -> None:
 
 @pytest.mark.parametrize("broken", [b"\xff" * 100_000, nested(bytes(100_000), RECORDS)[:-1], b"\x2a\x05a"])
 def test_bytes_that_are_no_request_are_refused(broken: bytes) -> None:
-    with pytest.raises(InvalidRequest, match="no PublishRequest"):
+    with pytest.raises(InvalidRequest, match="not a valid PublishRequest"):
         LargePublish(broken).parsed()
 
 

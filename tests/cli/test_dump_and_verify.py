@@ -204,7 +204,7 @@ def damage_failed(stopped: Stopped) -> None:
         (damage_two_segments_swapped, "offset"),
         (damage_identity, "identity"),
         (damage_folder_of_another, "belongs to partition 0"),
-        (damage_folder_gone, "no folder"),
+        (damage_folder_gone, "the folder of partition 0"),
         (damage_epochs, "history is lost"),
         (damage_checkpoint, "checksum"),
         (damage_clean_mark, "checksum"),
@@ -309,7 +309,7 @@ def test_the_folder_of_a_development_cluster_is_told_apart_from_the_data_directo
     answer = offline("verify", outer)
 
     assert answer.code == Exit.NOT_FOUND
-    assert f"{outer} is not a data directory itself, but {outer / 'broker'} is" in answer.err
+    assert f"{outer} is not a data directory, but {outer / 'broker'} is; give that path" in answer.err
     assert offline("verify", outer / "broker").code == Exit.OK
 
 

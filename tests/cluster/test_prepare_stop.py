@@ -40,7 +40,7 @@ async def test_after_it_nothing_is_led_there_and_the_next_broker_has_to_wait(tri
         other = await hook(trio.brokers[2], 0)
 
         assert other.returncode == 1
-        assert other.stdout.startswith(f"the broker should not stop yet, after 0 s: {STREAM}/")
+        assert other.stdout.startswith(f"after 0 s the broker should not stop yet: {STREAM}/")
         assert other.stdout.endswith("too few in sync, and 2 more\n")
 
         trio.brokers[1].stop()

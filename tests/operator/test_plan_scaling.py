@@ -21,7 +21,7 @@ class Cluster:
 
     def __init__(self, brokers: Brokers, pods: Pods, voters: tuple[int, ...] = (0, 1, 2)) -> None:
         self.brokers, self.pods, self.voters = brokers, pods, voters
-        self.executed: list[do.BrokerAction] = []
+        self.executed: list[ScalingAction] = []
 
     def plan(self, wanted: int, controller: int | None = 0) -> tuple[ScalingAction, ...]:
         view = self.brokers.view()

@@ -67,5 +67,5 @@ async def test_a_replica_cannot_be_followed(cluster: Cluster) -> None:
     await cluster.start(1)
     await cluster.create(replicas=[1])
 
-    with pytest.raises(InvalidRequest, match="own_replica without follow"):
+    with pytest.raises(InvalidRequest, match="leave follow out"):
         await read(cluster, 1, own_replica=True, follow=True)

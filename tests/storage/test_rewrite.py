@@ -266,7 +266,7 @@ def test_recover_leaves_files_that_are_no_folders_of_partitions_and_says_so() ->
     said = recover(bench)
 
     for stray in strays:
-        assert f"{stray}: a file, not the folder of a partition; left as it is" in said
+        assert f"{stray}: this is a file, not the folder of a partition; it stays as it is" in said
         assert bench.disk.exists(f"{ROOT}/streams/{stray}")
     assert said[-1] == "the directory is mended; the broker can start"
     assert bench.reopen(same_boot=False).end_offset == 30

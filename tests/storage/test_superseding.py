@@ -108,7 +108,7 @@ def test_between_the_logs_whoever_asks_for_one_is_told_to_start_the_broker() -> 
     with pytest.raises(DataDirectoryError, match=r"was being set aside .* start the broker"):
         verify_data_directory(DATA, disk)
     said = list(recover_data_directory(disk, DATA, lock=lambda path: lambda: None))
-    assert "the metadata log was being set aside; the next start goes on with that" in said
+    assert "the metadata log is being set aside; the next start finishes that" in said
     start(disk)
     assert entries(disk) == 0
 
@@ -120,7 +120,7 @@ def test_recover_does_not_refuse_a_damaged_log_that_the_next_start_sets_aside() 
 
     said = list(recover_data_directory(disk, DATA, lock=lambda path: lambda: None))
 
-    assert any("it was being set aside, and the next start goes on with that" in line for line in said)
+    assert any("it is being set aside, and the next start finishes that" in line for line in said)
     start(disk)
     assert entries(disk) == 0
 
@@ -138,12 +138,12 @@ def test_a_broker_that_started_over_is_told_so_when_it_is_asked_again() -> None:
     looked = recover_quorum(opened(disk), force=False)
 
     aside = f"{DATA}/raft.superseded-1"
-    assert "already" not in sentences(first)[0]
+    assert "before" not in sentences(first)[0]
     assert again == looked
     assert (again.set_aside, again.last_index, again.voters) == (aside, 0, ())
     assert sentences(again) == [
-        f"the metadata log was set aside already, and is kept as {aside}; start the broker: it learns from "
-        "the others"
+        f"The metadata log was set aside before, and is kept as {aside}. Start the broker: it gets the "
+        "metadata from the other brokers."
     ]
     assert disk.tree() == before
     with pytest.raises(DataDirectoryError, match=r"it was set aside as .*-1\. Start the broker"):
@@ -167,7 +167,7 @@ def test_a_joiner_that_has_learnt_nothing_yet_has_nothing_to_give_up() -> None:
     disk = FakeDisk()
     format_joiner(disk, DATA, cluster_id=b"c" * 16, broker_id=0, directory_id=b"d" * 16)
 
-    with pytest.raises(DataDirectoryError, match="had not learnt of its cluster yet"):
+    with pytest.raises(DataDirectoryError, match="has received nothing of its cluster yet"):
         start_over(opened(disk))
 
 

@@ -101,8 +101,8 @@ class BrokerRequests:
             active = self._active()
             if active.alone:
                 raise InvalidRequest(
-                    "no second broker votes before the formation marker (the setting `formation`) says "
-                    "that the cluster is formatted; ask again when it does",
+                    "a second broker cannot vote before the formation marker (the setting `formation`) says "
+                    "that the cluster is formatted; try again once it does",
                     field="broker",
                 )
             return quorum_plan.add_voter(image, broker, active.voters_wanted)
@@ -154,7 +154,7 @@ class BrokerRequests:
         seconds = request.timeout_ms / 1000
         if seconds > PREPARE_SECONDS_MAX:
             raise InvalidRequest(
-                f"timeout_ms is {request.timeout_ms}; it is {PREPARE_SECONDS_MAX * 1000:.0f} at most",
+                f"timeout_ms is {request.timeout_ms}; give at most {PREPARE_SECONDS_MAX * 1000:.0f}",
                 field="timeout_ms",
             )
         broker = request.broker_id if request.HasField("broker_id") else here
@@ -185,7 +185,7 @@ class BrokerRequests:
 
     def _active(self) -> ActiveController:
         active = self._quorum.active
-        assert active is not None, "decisions are made by the controller"
+        assert active is not None, "only the controller decides"
         return active
 
 

@@ -52,7 +52,7 @@ class ReplicaRequests:
         def command(image: ClusterImage) -> ChangePartitions | None:
             nonlocal left
             active = self._quorum.active
-            assert active is not None, "decisions are made by the controller"
+            assert active is not None, "only the controller decides"
             partitions = _partitions(streams_of(image, names)) if names else None
             wanted = [
                 change
@@ -74,7 +74,8 @@ class ReplicaRequests:
     async def reassign(self, request: pb.ReassignRequest) -> pb.ReassignResponse:
         if bool(request.targets) == request.HasField("spread"):
             raise InvalidRequest(
-                "give either targets, the replicas of each partition, or spread, to have them computed"
+                "give either targets (the replicas of each partition) or spread (the controller computes "
+                "them)"
             )
 
         def command(image: ClusterImage) -> ChangePartitions | None:
@@ -102,7 +103,7 @@ class ReplicaRequests:
     async def throttle(self, request: pb.ThrottleRequest) -> pb.ThrottleResponse:
         if not request.HasField("bytes_per_second"):
             raise InvalidRequest(
-                "the request says no rate; give bytes_per_second, 0 for what each broker is set to",
+                "the request has no rate; give bytes_per_second, or 0 for the setting of each broker",
                 field="bytes_per_second",
             )
         await self._quorum.change(lambda image: reassignment.throttle(image, request.bytes_per_second))
@@ -119,7 +120,7 @@ def streams_of(image: ClusterImage, names: Sequence[str]) -> list[StreamImage]:
 
 def _check_count(given: Sequence[object]) -> None:
     if len(given) > NAMES_MAX:
-        raise InvalidRequest(f"{len(given)} names in one request, {NAMES_MAX} at most")
+        raise InvalidRequest(f"the request has {len(given)} names; give at most {NAMES_MAX}")
 
 
 def _partitions(streams: Iterable[StreamImage]) -> list[PartitionKey]:
@@ -129,10 +130,10 @@ def _partitions(streams: Iterable[StreamImage]) -> list[PartitionKey]:
 def _unclean(image: ClusterImage, request: pb.ElectLeadersRequest) -> ChangePartitions:
     asked = request.unclean
     if request.names:
-        raise InvalidRequest("an unclean election is of one partition; leave names out", field="names")
+        raise InvalidRequest("an unclean election concerns one partition; leave names out", field="names")
     for field in ("partition", "broker_id"):
         if not asked.HasField(field):
-            raise InvalidRequest(f"an unclean election names its {field}", field=field)
+            raise InvalidRequest(f"an unclean election needs {field}; give it", field=field)
     stream = named(image, asked.name)
     return elections.elect_unclean(image, stream.id, asked.partition, asked.broker_id)
 
@@ -150,7 +151,8 @@ def _targets(
             key = (named(image, target.name, wanted_id).id, target.partition)
             if key in targets:
                 raise InvalidRequest(
-                    f"{target.name}/{target.partition} is named twice in one request", field="targets"
+                    f"partition {target.name}/{target.partition} appears twice in the request; give it once",
+                    field="targets",
                 )
             targets[key] = tuple(target.replicas)
             if target.HasField("partition_epoch"):

@@ -90,7 +90,7 @@ class StreamRequests:
 
         change = await self._quorum.change(command)
         await self._broker.applied(change.image.version)
-        assert isinstance(change.command, DeleteStream), "a deletion is decided or refused"
+        assert isinstance(change.command, DeleteStream), "a deletion is either decided or refused"
         return admin_pb2.DeleteStreamResponse(stream_id=change.command.stream_id)
 
     def _check_batches_can_be_sent(self, settings: StreamSettings) -> None:
@@ -98,8 +98,9 @@ class StreamRequests:
         size, message_bytes_max = settings.batch_bytes_max or 0, self._broker.limits.message_bytes_max
         if size + ENVELOPE_BYTES_MAX > message_bytes_max:
             raise InvalidRequest(
-                f"batch_bytes_max is {size}; with {ENVELOPE_BYTES_MAX} bytes around it that is more than "
-                f"brokers take in one message, {message_bytes_max} (message_bytes_max). Ask for less, or "
+                f"batch_bytes_max is {size}; with {ENVELOPE_BYTES_MAX} bytes around it that is more than the "
+                f"{message_bytes_max} bytes of a message that brokers accept (message_bytes_max). Give "
+                f"less, or "
                 "raise message_bytes_max on all brokers",
                 field="batch_bytes_max",
             )

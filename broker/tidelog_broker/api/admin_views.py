@@ -43,7 +43,7 @@ class AdminViews:
 
     async def list_streams(self, request: admin_pb2.ListStreamsRequest) -> admin_pb2.ListStreamsResponse:
         if request.page_size > PAGE_SIZE_MAX:
-            raise InvalidRequest(f"page_size is {request.page_size}; it is {PAGE_SIZE_MAX} at most")
+            raise InvalidRequest(f"page_size is {request.page_size}; give at most {PAGE_SIZE_MAX}")
         image = self._quorum.image
         pattern = compiled_pattern(request.pattern) if request.pattern else None
         names = sorted(

@@ -33,13 +33,15 @@ class Admission:
         """Counts a call of `client` until `leave`. Raises `ResourceExhausted`, and then counts nothing."""
         if self._calls >= self._calls_max:
             raise _exhausted(
-                f"this broker serves {self._calls} calls, and no more at a time (connections_max)",
+                f"this broker serves {self._calls} calls already, the most at a time (connections_max); "
+                f"try again",
                 "connections_max",
             )
         own = self._of_client.get(client, 0)
         if own >= self._client_calls_max:
             raise _exhausted(
-                f"this broker serves {own} calls of {client}, and no more of one client at a time "
+                f"this broker serves {own} calls of client {client} already, the most of one client at a "
+                f"time "
                 "(client_calls_max); end some of them",
                 "client_calls_max",
             )

@@ -229,7 +229,7 @@ class Calls:
             self._observe(name, "CANCELLED")
             return
         if not isinstance(error, TidelogError):
-            log.error("a call failed", rpc=name, exc_info=error)
+            log.error("a call failed with an internal error", rpc=name, exc_info=error)
             error = internal_error(error)
         self._observe(name, error.code)
         # They lead through frames that hold the request, and these to the error.
@@ -296,7 +296,8 @@ def _parser_of_small(descriptor: Descriptor) -> Callable[[bytes], Any]:
     def parse(data: bytes) -> Any:
         if len(data) > REQUEST_BYTES_MAX:
             raise InvalidRequest(
-                f"the request has {len(data)} bytes; one without records has {REQUEST_BYTES_MAX} at most"
+                f"the request has {len(data)} bytes; a request without records may have "
+                f"{REQUEST_BYTES_MAX} at most"
             )
         if len(data) > COUNTED_BYTES_MIN:
             _check_few_fields(data)
@@ -313,7 +314,7 @@ def _check_few_fields(data: bytes) -> None:
         # Protobuf will say so.
         return
     if many:
-        raise InvalidRequest(f"the request has more than {REQUEST_FIELDS_MAX} fields")
+        raise InvalidRequest(f"the request has more than {REQUEST_FIELDS_MAX} fields; split it")
 
 
 def _careful(name: str, parse: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
@@ -321,7 +322,9 @@ def _careful(name: str, parse: Callable[[bytes], Any]) -> Callable[[bytes], Any]
         try:
             return parse(data)
         except DecodeError:
-            return Refused(InvalidRequest(f"the {len(data)} bytes of the request are no {name}Request"))
+            return Refused(
+                InvalidRequest(f"the {len(data)} bytes of the request are not a valid {name}Request")
+            )
         except TidelogError as error:
             return Refused(error)
 

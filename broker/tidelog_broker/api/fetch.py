@@ -57,16 +57,14 @@ class FetchCall:
     def __init__(self, broker: Broker, request: log_pb2.FetchRequest) -> None:
         if len(request.partitions) > PARTITIONS_MAX:
             raise InvalidRequest(
-                f"{len(request.partitions)} partitions in one call, {PARTITIONS_MAX} at most"
+                f"the call names {len(request.partitions)} partitions; give at most {PARTITIONS_MAX}"
             )
         if not request.partitions:
-            raise InvalidRequest("a fetch names at least one partition")
+            raise InvalidRequest("the call names no partition; give at least one")
         if request.format not in (log_pb2.VERBATIM, log_pb2.RECORDS):
-            raise InvalidRequest(f"format is {request.format}; it is 0 (verbatim) or 1 (records)")
+            raise InvalidRequest(f"format is {request.format}; give 0 (verbatim) or 1 (records)")
         if request.own_replica and request.follow:
-            raise InvalidRequest(
-                "a replica is read up to its high watermark; give own_replica without follow"
-            )
+            raise InvalidRequest("a fetch with own_replica ends at the high watermark; leave follow out")
         self._broker = broker
         self._request = request
         self._bytes_max = min(request.response_bytes_max or RESPONSE_BYTES_DEFAULT, RESPONSE_BYTES_MAX)
@@ -247,11 +245,13 @@ class FetchCall:
         while not await room.granted(min(deadline - self._loop.time(), self.seconds_until_heartbeat())):
             if self._loop.time() >= deadline:
                 raise ResourceExhausted(
-                    f"the batch at offset {reading.offset} has {room.bytes} bytes and found no room for "
-                    f"{LARGE_WAIT_SECONDS_MAX:g} s: in answers that were not taken this client holds "
-                    f"{self._answers.used_by(self._client)} bytes, and all clients {self._answers.used}; "
-                    f"one may hold {self._answers.client_bytes_max}, and all {self._answers.bytes_max} "
-                    f"(fetch_answer_bytes_max). End calls that are not read, or try again",
+                    f"the batch at offset {reading.offset} has {room.bytes} bytes, for which there was no "
+                    f"room within "
+                    f"{LARGE_WAIT_SECONDS_MAX:g} s: in answers that were not taken yet this client holds "
+                    f"{self._answers.used_by(self._client)} bytes, and all clients hold "
+                    f"{self._answers.used}; "
+                    f"a client may hold {self._answers.client_bytes_max}, and all {self._answers.bytes_max} "
+                    f"(fetch_answer_bytes_max). End calls that nothing reads, or try again",
                     retry_after_ms=1000,
                     limit="fetch_answer_bytes_max",
                 )

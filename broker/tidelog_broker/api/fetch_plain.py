@@ -107,7 +107,7 @@ class PlainAnswers:
         _check_fits(
             self._decoding.budget,
             plain.bytes,
-            f"offset {reading.offset} lies in a batch that takes {plain.bytes} bytes of memory to decode",
+            f"offset {reading.offset} lies in a batch that needs {plain.bytes} bytes of memory to be decoded",
         )
         if lease.grow(plain.bytes):
             reading.decoded_bytes = 0
@@ -149,8 +149,8 @@ class PlainAnswers:
         then the room is kept for the next attempt."""
         if record.bytes > self._decoding.record_bytes_max:
             raise BatchTooLarge(
-                f"the record at offset {reading.offset} or behind it has {record.bytes} bytes; an answer "
-                f"with plain records has {self._decoding.record_bytes_max} at most (message_bytes_max). Read "
+                f"the record at offset {reading.offset} or after it has {record.bytes} bytes; an answer "
+                f"with plain records may have {self._decoding.record_bytes_max} (message_bytes_max). Read "
                 f"it in the format VERBATIM, or raise message_bytes_max",
                 bytes_needed=record.bytes,
                 bytes_max=self._decoding.record_bytes_max,
@@ -159,7 +159,7 @@ class PlainAnswers:
         _check_fits(
             budget,
             size,
-            f"the record at offset {reading.offset} or behind it takes {size} bytes of memory to be sent",
+            f"the record at offset {reading.offset} or after it needs {size} bytes of memory to be sent",
         )
         if self._large is None or not self._large.grow(size):
             self.close()
@@ -170,9 +170,9 @@ class PlainAnswers:
                 yield response
         if not self._large.turn.done():
             raise ResourceExhausted(
-                f"the record at offset {reading.offset} or behind it takes {size} bytes of memory to be "
-                f"sent; other readers have not taken {budget.used} bytes of such records for "
-                f"{LARGE_WAIT_SECONDS_MAX:g} s; the broker has {budget.bytes_max} for them "
+                f"the record at offset {reading.offset} or after it needs {size} bytes of memory to be "
+                f"sent; other readers did not take {budget.used} bytes of large records within "
+                f"{LARGE_WAIT_SECONDS_MAX:g} s, and the broker has {budget.bytes_max} bytes for them "
                 f"(half of fetch_decoded_bytes_max). Read it in the format VERBATIM, or try again",
                 retry_after_ms=1000,
             )
@@ -200,7 +200,8 @@ class PlainAnswers:
 def _check_fits(budget: ByteBudget, size: int, what: str) -> None:
     if not budget.fits(size):
         raise BatchTooLarge(
-            f"{what}, this broker has {budget.bytes_max} for that; read it in the format VERBATIM, or raise "
+            f"{what}, and this broker has {budget.bytes_max} for that; read it in the format VERBATIM, or "
+            f"raise "
             f"fetch_decoded_bytes_max",
             bytes_needed=size,
             bytes_max=budget.bytes_max,

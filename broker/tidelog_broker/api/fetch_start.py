@@ -49,7 +49,8 @@ def check_newest_known(partition: Partition) -> None:
     """R15: raises `Unavailable` while a new leader does not know how far its log is committed."""
     if partition.leads and not partition.replica.may_answer_latest:
         raise Unavailable(
-            f"the leader of {partition.name}/{partition.partition} is new and learns how far it is committed",
+            f"the leader of {partition.name}/{partition.partition} is new and does not know the high "
+            f"watermark yet",
             retry_after_ms=50,
         )
 

@@ -56,11 +56,15 @@ class Forwarding:
         """What another broker forwards, done here and nowhere else. Raises `TidelogError`."""
         call = self._calls.get(rpc)
         if call is None:
-            raise InvalidRequest(f"the controller takes no {rpc[:100]!r} from other brokers", field="rpc")
+            raise InvalidRequest(
+                f"the controller does not accept {rpc[:100]!r} from other brokers", field="rpc"
+            )
         try:
             request = call.request.FromString(body)
         except DecodeError as error:
-            raise InvalidRequest(f"a forwarded {rpc} cannot be read: {error}", field="request") from None
+            raise InvalidRequest(
+                f"a forwarded {rpc} request cannot be read: {error}", field="request"
+            ) from None
         return (await call.serve(request)).SerializeToString()
 
     async def _forward(self, rpc: str, request: Message) -> bytes:
@@ -81,4 +85,4 @@ class Forwarding:
                 lambda: self._quorum.image.version >= called.version, FORWARD_SECONDS_MAX
             )
         except TimeoutError:
-            raise TimedOut("the change is made, and this broker has not heard of it yet") from None
+            raise TimedOut("the change is committed, but this broker did not receive it in time") from None

@@ -76,7 +76,8 @@ class GrpcDoor:
             bound = 0
         if bound == 0:
             raise OSError(
-                f"cannot listen on {target}: the port is in use or the address is not this machine's"
+                f"cannot listen on {target}: the port is in use, or the address does not belong to this "
+                f"machine"
             )
         return bound
 

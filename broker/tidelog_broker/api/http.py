@@ -186,7 +186,7 @@ class HttpDoor:
             if path in ("/metrics", "/debug/state"):
                 return self._page(path, environ, start_response)
         except TimeoutError:
-            return _plain(start_response, "503 Busy", "the broker's event loop does not answer\n")
+            return _plain(start_response, "503 Busy", "the event loop of the broker does not answer\n")
         return _plain(start_response, "404 Not Found", "/metrics /healthz /readyz /debug/state\n")
 
     def _page(
@@ -194,7 +194,9 @@ class HttpDoor:
     ) -> Iterable[bytes]:
         if not self._pages.acquire(blocking=False):
             return _plain(
-                start_response, "503 Busy", f"{PAGES_MAX} pages are being made (http_pages_max); ask again\n"
+                start_response,
+                "503 Busy",
+                f"{PAGES_MAX} pages are being made already (http_pages_max); try again\n",
             )
         try:
             if path == "/metrics":

@@ -68,7 +68,7 @@ class LogService:
     async def fetch(self, request: log_pb2.FetchRequest) -> AsyncGenerator[FetchAnswer]:
         if self._fetches >= FETCH_CALLS_MAX:
             raise ResourceExhausted(
-                f"{FETCH_CALLS_MAX} fetch calls run (fetch_calls_max)", retry_after_ms=1000
+                f"{FETCH_CALLS_MAX} fetch calls run already (fetch_calls_max); try again", retry_after_ms=1000
             )
         self._fetches += 1
         self._broker.metrics.fetch_calls.set(self._fetches)
@@ -85,7 +85,9 @@ class LogService:
             message = await self._parsed(message)
         request = message.request
         if not 1 <= len(request.records) <= PUBLISH_RECORDS_MAX:
-            raise InvalidRequest(f"{len(request.records)} records; a Publish takes 1–{PUBLISH_RECORDS_MAX}")
+            raise InvalidRequest(
+                f"a Publish has {len(request.records)} records; give 1 to {PUBLISH_RECORDS_MAX}"
+            )
         Acks.checked(request.acks)
         stream = self._stream(request)
         # Everything is checked before anything is queued, so that a refusal has had no effect.
@@ -138,7 +140,7 @@ class LogService:
         image = self._broker.controller.image
         kind = request.WhichOneof("stream")
         if kind is None:
-            raise InvalidRequest("a Publish names its stream, by stream_id or by name")
+            raise InvalidRequest("the Publish names no stream; give stream_id or name")
         stream: StreamImage | None
         if kind == "name":
             stream = image.stream_named(request.name)
@@ -156,8 +158,9 @@ class LogService:
         size = records.bytes
         if size + BATCH_OVERHEAD_BYTES > partition.limits.batch_bytes_max:
             raise BatchTooLarge(
-                f"{len(records)} records for partition {partition.partition} take up to "
-                f"{size + BATCH_OVERHEAD_BYTES} bytes; this stream takes {partition.limits.batch_bytes_max} "
+                f"the records for partition {partition.partition} (there are {len(records)}) take up to "
+                f"{size + BATCH_OVERHEAD_BYTES} bytes; this stream accepts "
+                f"{partition.limits.batch_bytes_max} "
                 f"at a time (batch_bytes_max)",
                 batch_bytes_max=partition.limits.batch_bytes_max,
             )
@@ -190,7 +193,9 @@ class LogService:
 
     async def offsets(self, request: log_pb2.OffsetsRequest) -> log_pb2.OffsetsResponse:
         if len(request.partitions) > OFFSETS_PARTITIONS_MAX:
-            raise InvalidRequest(f"{len(request.partitions)} partitions, {OFFSETS_PARTITIONS_MAX} at most")
+            raise InvalidRequest(
+                f"the request has {len(request.partitions)} partitions; give at most {OFFSETS_PARTITIONS_MAX}"
+            )
         response = log_pb2.OffsetsResponse()
         for number, wanted in enumerate(request.partitions, 1):
             response.partitions.append(await self._offsets(wanted))
@@ -218,7 +223,7 @@ class LogService:
     async def init_producer(self, request: log_pb2.InitProducerRequest) -> log_pb2.InitProducerResponse:
         if request.HasField("producer_id"):
             raise InvalidRequest(
-                "a producer begins again without an id; naming an earlier one is not supported yet"
+                "a producer starts again without a producer id; the use of an earlier id is not supported yet"
             )
         return log_pb2.InitProducerResponse(
             producer_id=await self._broker.controller.allocate_producer_id(),
@@ -233,7 +238,8 @@ class LogService:
         before = request.before_offset if request.HasField("before_offset") else reached
         if before > reached:
             raise InvalidRequest(
-                f"before_offset is {before}; the high watermark is {reached}, records behind it stay"
+                f"before_offset is {before}, but the high watermark is {reached}; records from there on "
+                f"cannot be deleted"
             )
         return log_pb2.DeleteRecordsResponse(
             log_start_offset=await self._broker.delete_records(partition, before)
@@ -245,6 +251,7 @@ def _in_part(error: BaseException, failed: int, shares: int) -> BaseException:
     if not isinstance(error, TidelogError) or not error.definite:
         return error
     return TimedOut(
-        f"the records for {failed} of {shares} partitions were not stored, the others were: {error.message}",
+        f"the records for {failed} of {shares} partitions were not stored, all other records were: "
+        f"{error.message}",
         cause=error.code,
     )

@@ -32,12 +32,12 @@ _QUIET.log_errors = False
 def compiled_pattern(pattern: str) -> re2._Regexp:
     """A pattern (RE2 syntax) for whole stream names; raises `InvalidRequest`."""
     if len(pattern) > PATTERN_BYTES_MAX:
-        raise InvalidRequest(f"the pattern has {len(pattern)} characters, {PATTERN_BYTES_MAX} at most")
+        raise InvalidRequest(f"the pattern has {len(pattern)} characters; give at most {PATTERN_BYTES_MAX}")
     try:
         return re2.compile(pattern, _QUIET)
     except re2.error as error:
         reason = error.args[0].decode() if error.args and isinstance(error.args[0], bytes) else str(error)
-        raise InvalidRequest(f"{pattern!r} is no regular expression: {reason}") from None
+        raise InvalidRequest(f"{pattern!r} is not a regular expression: {reason}") from None
 
 
 class MetadataService:
@@ -49,7 +49,7 @@ class MetadataService:
 
     async def resolve(self, request: metadata_pb2.ResolveRequest) -> metadata_pb2.ResolveResponse:
         if len(request.names) > NAMES_MAX:
-            raise InvalidRequest(f"{len(request.names)} names in one request, {NAMES_MAX} at most")
+            raise InvalidRequest(f"the request has {len(request.names)} names; give at most {NAMES_MAX}")
         image = self._controller.image
         found: dict[bytes, StreamImage] = {}
         missing = []
@@ -73,7 +73,9 @@ class MetadataService:
 
     async def watch(self, request: metadata_pb2.WatchRequest) -> AsyncIterator[metadata_pb2.WatchResponse]:
         if self._watches >= WATCHES_MAX:
-            raise ResourceExhausted(f"{WATCHES_MAX} watches run (watches_max)", retry_after_ms=1000)
+            raise ResourceExhausted(
+                f"{WATCHES_MAX} watches run already (watches_max); try again", retry_after_ms=1000
+            )
         self._watches += 1
         changed = asyncio.Event()
         unwatch = self._controller.watch(lambda old, new: changed.set())

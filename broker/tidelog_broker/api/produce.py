@@ -123,7 +123,8 @@ class ProduceCall:
         if lane is None:
             if len(self._lanes) >= CALL_PARTITIONS_MAX:
                 raise ResourceExhausted(
-                    f"{CALL_PARTITIONS_MAX} partitions in one call (call_partitions_max); open another"
+                    f"the call has {CALL_PARTITIONS_MAX} partitions already (call_partitions_max); open "
+                    f"another call"
                 )
             lane = self._lanes[key] = _Lane()
         slot = _Slot(request.request_id, len(batch))
@@ -183,7 +184,7 @@ class ProduceCall:
         except TidelogError as error:
             self._refuse(lane, request.slot, error)
         except Exception as error:
-            log.error("a batch could not be checked", exc_info=error)
+            log.error("a batch could not be checked because of an internal error", exc_info=error)
             self._refuse(lane, request.slot, internal_error(error))
         self._take(lane)
 

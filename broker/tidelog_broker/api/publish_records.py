@@ -71,7 +71,9 @@ class LargePublish(NamedTuple):
             for piece in _slices(self.data):
                 request.MergeFromString(piece)
         except (DecodeError, ValueError):
-            raise InvalidRequest(f"the {len(self.data)} bytes of the request are no PublishRequest") from None
+            raise InvalidRequest(
+                f"the {len(self.data)} bytes of the request are not a valid PublishRequest"
+            ) from None
         return PublishMessage(request, len(self.data))
 
 
@@ -91,9 +93,9 @@ def _slices(data: bytes) -> Iterator[bytes]:
         else:
             others += 1
         if records > PUBLISH_RECORDS_MAX:
-            raise InvalidRequest(f"more than {PUBLISH_RECORDS_MAX} records; a Publish takes so many at most")
+            raise InvalidRequest(f"a Publish has more than {PUBLISH_RECORDS_MAX} records; split it")
         if others > OTHER_FIELDS_MAX:
-            raise InvalidRequest("a large Publish has its records and few other fields")
+            raise InvalidRequest("a large Publish has too many fields beside its records")
         if field.end - field.start > PARSED_BYTES_MAX:
             _check_few_fields(data, field.start, field.end)
         if field.end - begin > PARSED_BYTES_MAX:
@@ -160,16 +162,20 @@ def _add(
             f"(timestamp_ahead_ms_max)"
         )
     if len(record.headers) > HEADERS_PER_RECORD_MAX:
-        raise InvalidRequest(f"a record has {len(record.headers)} headers, {HEADERS_PER_RECORD_MAX} at most")
+        raise InvalidRequest(
+            f"a record has {len(record.headers)} headers; give at most {HEADERS_PER_RECORD_MAX}"
+        )
     headers = [(h.name, h.value if h.HasField("value") else None) for h in record.headers]
     message_id = entry.message_id if entry.HasField("message_id") else None
     in_headers = next(
         (value for name, value in headers if name == MESSAGE_ID_HEADER and value is not None), None
     )
     if message_id is not None and len(message_id.encode()) > MESSAGE_ID_BYTES_MAX:
-        raise InvalidRequest(f"a message_id has more than {MESSAGE_ID_BYTES_MAX} bytes")
+        raise InvalidRequest(f"a message_id has more than {MESSAGE_ID_BYTES_MAX} bytes; give a shorter one")
     if message_id is not None and in_headers is not None:
-        raise InvalidRequest(f"a record has a message_id and a header {MESSAGE_ID_HEADER}; give one of them")
+        raise InvalidRequest(
+            f"a record has both a message_id and a header {MESSAGE_ID_HEADER}; give only one"
+        )
     if message_id is not None:
         headers.append((MESSAGE_ID_HEADER, message_id.encode()))
     elif in_headers is not None and len(in_headers) <= MESSAGE_ID_BYTES_MAX:

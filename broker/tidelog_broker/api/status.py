@@ -63,7 +63,9 @@ def rich_status(error: TidelogError) -> status_pb2.Status:
 
 def internal_error(error: BaseException) -> InternalError:
     """What a client is told of a bug; the log has the rest."""
-    return InternalError(f"an internal error ({type(error).__name__}); the broker's log has its trace")
+    return InternalError(
+        f"the broker failed with an internal error ({type(error).__name__}); its log has the details"
+    )
 
 
 class RichStatus(grpc.Status):

@@ -45,8 +45,8 @@ def parse_produce(data: bytes) -> ProduceMessage:
                 return ProduceMessage(facts, memoryview(data)[found.start : found.end])
     if len(data) > REQUEST_BYTES_MAX:
         raise InvalidRequest(
-            f"a ProduceRequest of {len(data)} bytes has no batch, two of them, or more than "
-            f"{FACTS_BYTES_MAX} bytes beside it"
+            f"a ProduceRequest of {len(data)} bytes has no batch, two batches, or more than "
+            f"{FACTS_BYTES_MAX} bytes beside the batch"
         )
     facts = log_pb2.ProduceRequest.FromString(data)
     return ProduceMessage(facts, facts.batch)

@@ -1,6 +1,6 @@
-"""What a forced recovery of the metadata finds in a voter's data directory, and what it loses (M2).
+"""Reports what a forced recovery of the metadata finds in a voter's data directory, and what it loses (M2).
 
-Nothing is changed here. Neighbour: `quorum_recovery` does it.
+Nothing is changed here. Neighbour: `quorum_recovery` makes the changes.
 """
 
 from __future__ import annotations
@@ -18,87 +18,96 @@ from tidelog_broker.storage.folder.leader_epochs import EpochsLost, load_epochs
 from tidelog_broker.storage.raft.segment import SEGMENT_NAME
 
 NAMED_MAX: Final = 20
-"""Folders and partitions that are named to people; JSON has them all."""
+"""A sentence names at most so many folders or partitions; the JSON output names all of them."""
 
 
 class QuorumReport(NamedTuple):
-    """What a voter's metadata log holds, and whether it was made the only voter's."""
+    """What the metadata log of a voter holds, and whether it was made the log of the only voter."""
 
     cluster_id: bytes
     broker_id: int
     voters: tuple[int, ...]
-    """Before."""
+    """The voters before the recovery."""
     last_term: int
     last_index: int
-    """Of its last entry. Of the voters that are left, the one with the greatest (term, index) knows most."""
+    """The last entry. Of the voters that are left, the greatest (term, index) has most entries."""
     committed: int
-    """Known here to be committed, at least; what follows may never have been."""
+    """The log is committed up to this entry at least; later entries may not be committed."""
     brokers: tuple[int, ...]
-    """Registered, when all of the log counts."""
+    """The registered brokers after all entries of the log."""
     streams: int
     forced: bool
     """The log was changed."""
     written_s: float | None = None
-    """When the metadata log was last written to, in seconds since 1970; changes from later are lost.
-    None: the file system does not say."""
+    """When the metadata log was last written, in seconds since 1970; later changes are lost.
+    None: the file system does not tell."""
     strays: tuple[str, ...] = ()
     """Folders here of partitions that the image does not place on this broker: kept, and not served."""
     beyond: tuple[str, ...] = ()
-    """Partitions here whose log has later leader epochs than the image knows: leaders were forgotten."""
+    """Partitions here whose log has leader epochs that the image does not know: leaders were lost."""
     set_aside: str = ""
-    """Where the metadata log is kept of a broker that starts over."""
+    """Where the old metadata log of a broker that starts over is kept; empty: it does not start over."""
 
     @property
     def alone(self) -> bool:
-        """It is the only voter already: there is nothing to force."""
+        """The broker is the only voter already: there is nothing to force."""
         return self.voters == (self.broker_id,)
 
     @property
     def started_over_before(self) -> bool:
-        """The log was set aside earlier, and the empty one in its place has learnt nothing yet."""
+        """The log was set aside earlier, and the empty log in its place has received no entries yet."""
         return bool(self.set_aside) and self.last_index == 0
 
 
 def sentences(report: QuorumReport) -> list[str]:
-    """What was done, and what is or would be lost by it, for people."""
+    """Sentences that say what was done, and what is or would be lost."""
     if report.started_over_before:
         return [
-            f"the metadata log was set aside already, and is kept as {report.set_aside}; start the broker: "
-            "it learns from the others"
+            f"The metadata log was set aside before, and is kept as {report.set_aside}. Start the broker: "
+            f"it gets "
+            "the metadata from the other brokers."
         ]
     if report.set_aside:
         return [
-            f"the metadata log is kept as {report.set_aside}; start the broker: it learns from the others"
+            f"The metadata log is kept as {report.set_aside}. Start the broker: it gets the metadata from "
+            f"the other brokers."
         ]
     if report.alone and not report.forced:
-        return ["it is the only voter already: there is nothing to recover"]
+        return ["The broker is the only voter already. There is nothing to recover."]
     lost = [voter for voter in report.voters if voter != report.broker_id]
     when = ""
     if report.written_s is not None:
         when = f" ({datetime.fromtimestamp(report.written_s, UTC):%Y-%m-%d %H:%M:%S} UTC)"
     said = [
-        f"broker {report.broker_id} is the only voter now; start it"
+        f"Broker {report.broker_id} is the only voter now. Start it."
         if report.forced
-        else f"nothing was changed; with --force broker {report.broker_id} is the only voter",
-        f"changes of the metadata after entry {report.last_index}{when} are lost: streams that were made, "
-        "changed or deleted, replicas that moved, brokers that joined. Brokers "
-        f"{list(report.brokers)} are known; any other one registers again by itself",
-        "of partitions whose leader was elected after that, the newest records may be missing; a replica "
-        "that has them sets its log aside as .quarantine-…",
-        f"never start {lost} with their old data directories again, or there will be two clusters; "
-        "unregister those that stay away",
+        else f"Nothing was changed. With --force, broker {report.broker_id} becomes the only voter.",
+        f"Changes of the metadata after entry {report.last_index}{when} are lost: streams that were created, "
+        "changed or deleted, replicas that moved, brokers that joined. Known brokers: "
+        f"{_some(tuple(map(str, report.brokers))) or 'none'}; any other broker registers again on its own.",
+        "If a leader was elected after that, the newest records of its partition may be missing. A replica "
+        "that has these records sets its log aside as .quarantine-…",
+        f"Never start brokers {_some(tuple(map(str, lost)))} with their old data directories again: there "
+        f"would be two clusters. "
+        "Unregister the brokers that do not come back.",
     ]
     if report.strays:
         said.append(
-            f"{len(report.strays)} folders here belong to partitions that this metadata does not place on "
-            f"this broker, and are kept: {_some(report.strays)}"
+            f"{_counted(len(report.strays), 'folder')} here belong to partitions that this metadata does "
+            f"not place on "
+            f"this broker. They are kept: {_some(report.strays)}"
         )
     if report.beyond:
         said.append(
-            f"{len(report.beyond)} partitions here have records of leaders that this metadata does not know: "
+            f"{_counted(len(report.beyond), 'partition')} here with records of leaders that this metadata "
+            f"does not know: "
             f"{_some(report.beyond)}"
         )
     return said
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _some(names: tuple[str, ...]) -> str:
@@ -136,14 +145,14 @@ def beyond(directory: DataDirectory, image: ClusterImage) -> Iterator[str]:
         try:
             epochs = load_epochs(directory.files, f"{directory.path}/streams/{folder}", stream_id, number)
         except EpochsLost:
-            # Its start quarantines it.
+            # The next start quarantines this log.
             continue
         if (epochs.latest or 0) > leader_epoch:
             yield f"{name}/{number}"
 
 
 def _placed(directory: DataDirectory, image: ClusterImage) -> Iterator[tuple[str, str, bytes, int, int]]:
-    """Of each partition that the image places here: folder, stream's name and id, number, leader epoch."""
+    """For each partition that the image places here: folder, stream name and id, number, leader epoch."""
     for stream in sorted(image.streams.values(), key=lambda one: one.name):
         for number, partition in enumerate(stream.partitions):
             if directory.broker_id in partition.replicas:

@@ -1,16 +1,16 @@
-"""The metadata of a cluster that lost the majority of its voters, by force (M2): one voter that is left
-goes on alone.
+"""Recovers the metadata of a cluster that lost the majority of its voters, by force (M2): one voter that is
+left continues alone.
 
-Offline, on the data directory of that voter. Everything in its log counts as committed then, and what only
-the lost voters had is lost: changes that were answered may be undone, leaders forgotten. Records are not
-touched. The log gets two entries, in a term far above any that others can have reached:
+It works offline, on the data directory of that voter. Everything in its log then counts as committed, and
+entries that only the lost voters had are lost: acknowledged changes may be undone, and leaders forgotten.
+Records are not touched. The log gets two entries, in a term far above any that others can have reached:
 
 1. A command by which every leader epoch and partition epoch, and the next producer id, grows beyond what
    the lost changes may have given out (`RecoverCluster`). So no two histories share an epoch.
 2. A configuration with this broker as the only voter, and with the recovery in its history. Brokers whose
    log is of the history before are refused until they have started over (`core.raft.history`).
 
-Once the broker runs again, others that are registered learn from it, and become voters; the lost ones are
+Once the broker runs again, other registered brokers follow it and become voters; the lost brokers are
 fenced and wait to be unregistered. They must never come back with their old directories: two of them would
 be a majority by what they know, and the cluster would have two controllers.
 
@@ -39,7 +39,7 @@ from tidelog_broker.storage.raft.log import RaftLog
 from tidelog_broker.storage.raft.recovery import open_raft_log
 
 TERM_STRIDE: Final = 1 << 32
-"""Elections take half a second, so nobody has come so far: what is from before the recovery is old."""
+"""Elections take half a second, so no broker has reached such a term: every earlier term is old."""
 
 EPOCH_STRIDE: Final = 1 << 20
 """More elections of one partition than the lost entries can hold; an epoch has 32 bits."""
@@ -51,7 +51,7 @@ PRODUCER_ID_STRIDE: Final = 1 << 32
 def recover_quorum(
     directory: DataDirectory, *, force: bool, new_id: Callable[[], bytes] = lambda: uuid4().bytes
 ) -> QuorumReport:
-    """Makes the owner of `directory` the only voter, if `force`; else only looks. `new_id`: of the recovery.
+    """Makes the owner of `directory` the only voter if `force`; otherwise only reads. `new_id`: its id.
 
     Raises `DataDirectoryError` if the metadata log is damaged; if it is empty, unless the broker has started
     over and nothing is forced; and, with `force`, if its broker is no voter.
@@ -74,21 +74,24 @@ def _recover(
     if raft_log.last_index == 0 and aside:
         if force:
             raise DataDirectoryError(
-                f"the metadata log of {directory.path} is empty: it was set aside as {aside}. Start the "
-                "broker: it learns from the others. To force a recovery, choose a broker that voted"
+                f"the metadata log of {directory.path} is empty, because it was set aside as {aside}. "
+                f"Start the "
+                "broker: it gets the metadata from the others. To force a recovery, choose a broker that "
+                "voted"
             )
         return _started_over(directory, aside)
     if raft_log.last_index == 0 or not raft_log.configurations:
         raise DataDirectoryError(
-            f"the metadata log of {directory.path} is empty: this broker had not learnt of its cluster yet; "
-            "recover on a broker that voted"
+            f"the metadata log of {directory.path} is empty: this broker has received nothing of its "
+            f"cluster yet; "
+            "recover a broker that voted"
         )
     configuration = raft_log.configurations[-1][1]
     if force and me not in configuration.voters:
         raise DataDirectoryError(
             f"broker {me.broker_id} with the data directory {directory.path} does not vote; "
-            f"brokers {[voter.broker_id for voter in configuration.voters]} do, as far as it knows: "
-            "recover on one of them"
+            f"as far as it knows, the voters are brokers {_ids(configuration)}: "
+            "recover one of them"
         )
     image = _whole_image(raft_log)
     state = raft_log.hard_state
@@ -115,10 +118,10 @@ def _recover(
 
 
 def start_over(directory: DataDirectory) -> QuorumReport:
-    """Gives up what only this broker's metadata log knows: it is set aside, and learnt from others (M2).
+    """Sets the metadata log of this broker aside: it gets the metadata from the others (M2).
 
-    Once is enough: where the log was set aside, and the broker has learnt nothing since, it changes nothing.
-    Raises `DataDirectoryError` if the log cannot be read: such a directory is emptied.
+    What only this log has is given up. If the log was set aside and received nothing since, nothing changes.
+    Raises `DataDirectoryError` if the log cannot be read: such a directory must be emptied.
     """
     report = recover_quorum(directory, force=False)
     if report.set_aside:
@@ -129,7 +132,7 @@ def start_over(directory: DataDirectory) -> QuorumReport:
 
 
 def _started_over(directory: DataDirectory, aside: str) -> QuorumReport:
-    """Of an empty log whose predecessor was set aside as `aside`."""
+    """The report on an empty log whose predecessor was set aside as `aside`."""
     return QuorumReport(
         cluster_id=directory.cluster_id,
         broker_id=directory.broker_id,
@@ -145,12 +148,12 @@ def _started_over(directory: DataDirectory, aside: str) -> QuorumReport:
 
 
 def _stand_alone(raft_log: RaftLog, alone: Configuration, term: int) -> None:
-    """After a crash in between it can be done again."""
-    # The term first: an entry may not be of a later one than the log's owner has seen.
+    """Writes the two entries. After a crash in between it can be repeated."""
+    # The term first: no entry may have a later term than the hard state.
     raft_log.save_hard_state(HardState(term, None, raft_log.hard_state.commit))
     raised = RecoverCluster(alone.recoveries[-1].id, EPOCH_STRIDE, PRODUCER_ID_STRIDE)
     index = raft_log.last_index + 1
-    # The command first: where the configuration is, nothing is missing.
+    # The command first: if the configuration is there, the command is there, too.
     raft_log.append(
         [
             Entry(index, term, EntryType.COMMAND, encode_command(raised)),
@@ -162,7 +165,7 @@ def _stand_alone(raft_log: RaftLog, alone: Configuration, term: int) -> None:
 
 
 def _whole_image(raft_log: RaftLog) -> ClusterImage:
-    """The image after every entry, as it will be once they count."""
+    """The image after every entry, as if all of them were committed."""
     snapshot = raft_log.snapshot
     image = ClusterImage() if snapshot is None else decode_image(snapshot.data)
     index = raft_log.snapshot_index + 1
@@ -177,3 +180,7 @@ def _whole_image(raft_log: RaftLog) -> ClusterImage:
                 image = apply(image, decode_command(entry.payload), entry.index)
         index = entries[-1].index + 1
     return image
+
+
+def _ids(configuration: Configuration) -> str:
+    return ", ".join(str(voter.broker_id) for voter in configuration.voters)

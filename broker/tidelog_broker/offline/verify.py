@@ -125,9 +125,9 @@ def verify_data_directory(
 def _what_it_is(files: Files, path: str) -> str:
     """People give the folder of `tidelog dev`, which holds the data directory and more."""
     if files.exists(f"{path}/broker/meta.json"):
-        return f"{path} is not a data directory itself, but {path}/broker is"
+        return f"{path} is not a data directory, but {path}/broker is; give that path"
     if files.exists(f"{path}/raft") or files.exists(f"{path}/streams"):
-        return f"{path} is not a data directory any more, its meta.json is missing; {MEND}"
+        return f"{path} is no longer a data directory: its meta.json is missing; {MEND}"
     return f"{path} is not a data directory: it has no meta.json"
 
 
@@ -162,7 +162,7 @@ def _verify(files: Files, directory: DataDirectory, progress: Callable[[int, int
     for key in sorted(set(checkpoints._tables["recovery-points"]) - seen):
         findings.problem(
             f"{directory.path}/checkpoints",
-            f"partition {key[1]} of stream {key[0].hex()} has no folder any more",
+            f"the folder of partition {key[1]} of stream {key[0].hex()} is missing",
         )
     return report
 
@@ -174,7 +174,7 @@ def _checkpoints(
     for path in checkpoints.unreadable:
         findings.problem(path, "the checkpoint fails its checksum")
     for path in checkpoints.mended:
-        findings.note(path, "the checkpoint is missing or damaged; the next start writes it from its copy")
+        findings.note(path, "the checkpoint is missing or damaged; the next start restores it from its copy")
     marked = files.exists(f"{folder}/{Checkpoints.CLEAN}")
     ends = checkpoints.take_clean_mark()
     if marked and ends is None:
@@ -201,7 +201,7 @@ def _partition_folders(files: Files, streams: str, findings: Findings) -> list[s
     for stream in files.list(streams):
         path = f"{streams}/{stream}"
         if stream.startswith(".deleted-"):
-            findings.note(path, "a deleted stream, to be removed by the next broker")
+            findings.note(path, "a deleted stream; the next start of the broker removes it")
             continue
         if not is_folder(files, path):
             findings.note(path, "a file, not the folder of a stream; nothing uses it")
@@ -214,7 +214,7 @@ def _partition_folders(files: Files, streams: str, findings: Findings) -> list[s
                     f"{path}/{name}", "a log that was quarantined: its end or history is unknown"
                 )
             elif not name.isdigit():
-                findings.problem(f"{path}/{name}", "not the folder of a partition; nothing uses it")
+                findings.problem(f"{path}/{name}", "this is not the folder of a partition; nothing uses it")
             else:
                 found.append(f"{path}/{name}")
     return found
@@ -254,9 +254,9 @@ def _shared_lock(path: str) -> Unlock:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Prints the report as JSON and, with ``--progress``, a line ``done total`` now and then to stderr."""
     parser = argparse.ArgumentParser(prog="tidelog verify", description="Check a data directory offline.")
-    parser.add_argument("data_dir", help="a broker's data directory")
+    parser.add_argument("data_dir", help="the data directory of a broker")
     parser.add_argument(
-        "--progress", action="store_true", help="bytes read and bytes in all, to standard error"
+        "--progress", action="store_true", help="print the bytes read so far and in all to standard error"
     )
     options = parser.parse_args(arguments)
     last = 0.0

@@ -103,7 +103,7 @@ def verify_log(
         if bases:
             findings.problem(f"{folder}/identity", "the identity file is missing or damaged")
         else:
-            findings.note(folder, "a folder without identity and records: a creation that was cut short")
+            findings.note(folder, "the folder has no identity and no records: its creation was interrupted")
         return None
     stream, number = folder.rsplit("/", 2)[-2:]
     if not stream.endswith(f"~{identity[0].hex()[:8]}") or number != str(identity[1]):
@@ -114,7 +114,9 @@ def verify_log(
         return None
     for name in files.list(folder):
         if ".cut-" in name:
-            findings.note(f"{folder}/{name}", "bytes that an earlier recovery cut off and kept")
+            findings.note(
+                f"{folder}/{name}", "these bytes were cut off by an earlier recovery, which kept them"
+            )
     emptied = _emptied(files, folder, identity, findings)
     if emptied is not None:
         count(sum(files.file_size(f"{folder}/{segment_name(base)}") for base in bases))
@@ -145,7 +147,8 @@ def _emptied(files: Files, folder: str, key: PartitionKey, findings: Findings) -
         return None
     offset = beginning.offset
     findings.note(
-        path, f"the log starts over, empty, at offset {offset}; the next start removes what is left of it"
+        path,
+        f"the log starts over, empty, at offset {offset}; the next start removes the rest of the old log",
     )
     return LogReport(folder, key, start_offset=offset, end_offset=offset)
 
@@ -189,7 +192,8 @@ class _Check:
             self._first_segment(path, base)
         elif self._next_offset is not None and base != self._next_offset:
             self._problem(
-                path, f"the segment begins at offset {base}, the one before it ends at {self._next_offset}"
+                path,
+                f"the segment begins at offset {base}, but the one before it ends at {self._next_offset}",
             )
         size = self._files.file_size(path)
         file = self._files.open(path)
@@ -217,7 +221,7 @@ class _Check:
         if base > self._expected.log_start_offset:
             self._problem(
                 path,
-                f"the log begins at offset {base}, though it may be read from "
+                f"the log begins at offset {base}, although it may be read from "
                 f"{self._expected.log_start_offset} on",
             )
 
@@ -243,7 +247,8 @@ class _Check:
             known = self._epochs.epoch_at(header.base_offset)
             if known != header.leader_epoch:
                 self._problem(
-                    path, f"{where}: leader epoch {header.leader_epoch}, leader-epochs says {known}"
+                    path,
+                    f"{where}: the leader epoch is {header.leader_epoch}, but leader-epochs says {known}",
                 )
         self._last = header
         self._next_offset = header.next_offset
@@ -264,13 +269,14 @@ class _Check:
         ):
             self._findings.note(
                 path,
-                f"{what}; a crash cut the last {size - found.position} bytes short, recovery sets them aside",
+                f"{what}; a crash cut the last {size - found.position} bytes short, and the recovery sets "
+                f"them aside",
             )
             return
         behind = (
-            "nothing sound follows"
+            "no valid batch follows"
             if found.next_position is None
-            else f"sound again at byte {found.next_position}"
+            else f"the next valid batch is at byte {found.next_position}"
         )
         self._problem(path, f"{what}; {behind}")
         self._next_offset = None
@@ -284,15 +290,13 @@ class _Check:
         offsets, times = (read_file(self._files, path) for path in paths)
         index = SparseIndex.load(base, offsets, times, size)
         if index.stale:
-            self._findings.note(
-                paths[0], "the index holds entries that do not check; it is made again when used"
-            )
+            self._findings.note(paths[0], "the index holds invalid entries; it is rebuilt when it is used")
         position = index.position_after(-1)
         while position is not None:
             relative = starts.get(position)
             if relative is None or index.position_at_or_before(relative) != position:
                 self._problem(
-                    paths[0], f"the index names byte {position}, where no batch of that offset begins"
+                    paths[0], f"the index points to byte {position}, where no batch with that offset begins"
                 )
                 return
             position = index.position_after(position)
@@ -343,6 +347,6 @@ class _Check:
             if start.start_offset > self.report.end_offset:
                 self._findings.problem(
                     f"{self._folder}/leader-epochs",
-                    f"epoch {start.epoch} begins at offset {start.start_offset}, behind the log's end "
+                    f"epoch {start.epoch} begins at offset {start.start_offset}, behind the end of the log "
                     f"({self.report.end_offset})",
                 )

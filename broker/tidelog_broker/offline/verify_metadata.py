@@ -31,20 +31,21 @@ def verify_metadata(files: Files, folder: str, findings: Findings) -> int:
         return 0
     if bases[0] > covered + 1:
         findings.problem(
-            folder, f"the metadata log begins at entry {bases[0]}, and no snapshot covers those before"
+            folder,
+            f"the metadata log begins at entry {bases[0]}, and no snapshot covers the entries before it",
         )
     entries, following, term = 0, bases[0], 0
     for base in bases:
         path = f"{folder}/{base:020d}.log"
         if base != following:
-            findings.problem(path, f"the segment begins at entry {base}, {following} should stand there")
+            findings.problem(path, f"the segment begins at entry {base} instead of entry {following}")
         count, term = _check_segment(files, path, base, term, commit, base == bases[-1], findings)
         entries += count
         following = base + count
     if following - 1 < max(commit, covered):
         findings.problem(
             folder,
-            f"the metadata log ends at entry {following - 1}, though {max(commit, covered)} was committed",
+            f"the metadata log ends at entry {following - 1}, although {max(commit, covered)} was committed",
         )
     return entries
 
@@ -55,9 +56,9 @@ def _being_replaced(files: Files, folder: str, names: list[str], findings: Findi
     for name in found:
         path = f"{folder}/{name}"
         if unpack_snapshot(read_file(files, path)) is None:
-            findings.problem(path, "the snapshot that was taking the place of the log fails its checksum")
+            findings.problem(path, "the snapshot that replaces the log fails its checksum")
         else:
-            findings.note(path, "a snapshot is taking the place of the log; the next start finishes that")
+            findings.note(path, "a snapshot is replacing the log; the next start finishes that")
     return bool(found)
 
 
