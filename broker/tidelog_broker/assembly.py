@@ -1,8 +1,8 @@
-"""One broker, built from the bottom up: what a process, a test and the simulator run.
+"""Builds one broker from the bottom up; processes, tests and the simulator run the same assembly.
 
-`open_assembly` opens the data directory and makes the parts; `start` has the broker take part in its
-cluster, and `stop` has it leave. The doors stand in front of it: `services` is what they serve. What the
-parts are given of the world is a `Platform`; whatever is not in there comes from the running event loop.
+`open_assembly` opens the data directory and makes the parts; `start` makes the broker take part in its
+cluster, and `stop` makes it leave. The doors stand in front of it and serve its `services`. The parts get
+the outside world as a `Platform`; everything else comes from the running event loop.
 
 Neighbour: `service` is the process around this, with its sockets and signals.
 """
@@ -78,17 +78,17 @@ def _marking(directory: DataDirectory) -> Iterator[None]:
 
 
 class Assembly:
-    """See the module. A list of parts, started in order and stopped in reverse (DESIGN section 7)."""
+    """A list of parts, started in order and stopped in reverse (DESIGN section 7). The `QuorumHost`."""
 
     def __init__(
         self, settings: Settings, platform: Platform, directory: DataDirectory, metadata_thread: Executor
     ) -> None:
-        """Nothing happens yet, but for the metadata log, which is opened."""
+        """Only opens the metadata log; nothing else happens yet."""
         self._settings = settings
         self.directory = directory
         self._metadata_thread = metadata_thread
         self._formation: asyncio.Task[None] | None = None
-        """Waits until the marker says that the cluster was formed."""
+        """The task that waits until the marker says that the cluster was formed."""
         self._recording: BrokerRecording | None = None
         """None: no NATS server is configured, or the start has not come that far."""
         self._rng = platform.rng
@@ -97,7 +97,7 @@ class Assembly:
         self._clock = ClusterClock(
             platform.clock, platform.elapsed, skew_us_max=settings.clock_skew_max_ms * 1000
         )
-        # Before anything is written: what fails earlier would be told to nobody (DESIGN 4.3).
+        # Before anything is written: an earlier write error would be reported to no process (DESIGN 4.3).
         self._volume = _open_volume(settings, platform, directory)
         self.controller = controller = open_quorum_controller(
             directory,
@@ -153,7 +153,7 @@ class Assembly:
             self._formation = asyncio.create_task(self._until_formed(Path(settings.formation)))
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._metadata_thread, directory.reserve.restore)
-        # Last: clients without another wish take the first.
+        # Last, because clients that name no listener use the first.
         all_listeners = [*listeners, *await self._listen_for_peers()]
         await controller.start()
         with _marking(directory):
@@ -165,7 +165,7 @@ class Assembly:
         return all_listeners
 
     async def _until_formed(self, marker: Path) -> None:
-        """Has the only voter get company once the marker says that the cluster was formed (M1)."""
+        """Allows further voters once the marker says that the cluster was formed (M1)."""
         await until_formatted(marker, self.directory.cluster_id, self._metadata_thread)
         self.controller.leadership.formed = True
 
@@ -183,9 +183,9 @@ class Assembly:
         return [Listener(PEER_LISTENER, *address)]
 
     async def _register(self, listeners: Sequence[Listener]) -> None:
-        """Tells the metadata log of this run: it leads in new epochs from here on (R10).
+        """Registers this run in the metadata log: it leads in new epochs from here on (R10).
 
-        Raises `DirectoryDamaged` for a directory that was put back from a copy, before it counts this
+        Raises `DirectoryDamaged` for a directory that was restored from a copy, before it counts this
         start: repeated starts must not bring its count up to what is known (R19).
         """
         directory = self.directory
@@ -254,17 +254,17 @@ class Assembly:
     # --- what it shows
 
     def state(self) -> dict[str, Any]:
-        """What the broker believes, for /debug/state."""
+        """The state of the broker, for /debug/state."""
         return self.broker.state() | self.controller.state()
 
     # --- the end
 
     def mark_failed(self) -> None:
-        """Leaves the mark that keeps a broker from starting on what a failed flush left."""
+        """Writes the mark that keeps a broker from starting after a failed flush."""
         self.directory.mark_failed(str(self.broker.failed.result()))
 
     async def stop(self) -> None:
-        """Takes in what was sent, commits it, hands over, and leaves the clean-stop mark; calls are still
+        """Commits what was sent, hands over, and writes the clean-stop mark. Calls are still
         answered, and refused. `close` comes next."""
         if not self.broker.failed.done():
             if self._recording is not None:
@@ -280,7 +280,7 @@ class Assembly:
             await self._peers.stop()
 
     async def close(self) -> None:
-        """Leaves the quorum and lets the data directory go; also after a start that failed."""
+        """Leaves the quorum and releases the data directory; also after a start that failed."""
         if self._formation is not None:
             self._formation.cancel()
             await asyncio.gather(self._formation, return_exceptions=True)
@@ -292,11 +292,11 @@ class Assembly:
 
 
 def _open_volume(settings: Settings, platform: Platform, directory: DataDirectory) -> Volume | None:
-    """Of the data directory, if one flush of it may stand for those of many files."""
+    """The volume of the data directory, if one flush of it may stand for the flushes of many files."""
     judgement = platform.judge_volume(settings.syncfs, directory.path)
     say = log.warning if settings.syncfs == "on" and not judgement.safe else log.info
     way = "by one syncfs" if judgement.safe else "one by one"
-    say("how many files at once are flushed", way=way, reason=judgement.reason)
+    say("many files are flushed at once", way=way, reason=judgement.reason)
     return platform.files.open_volume(directory.path) if judgement.safe else None
 
 

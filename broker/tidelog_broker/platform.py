@@ -22,7 +22,7 @@ from tidelog_broker.storage.files.volume_flush import Judgement, Wish, judge_her
 
 
 class Platform(NamedTuple):
-    """See the module."""
+    """What a broker gets from outside."""
 
     files: Files
     clock: Clock

@@ -1,4 +1,4 @@
-"""A broker process: the doors in front of an `assembly`, and the signals that end it (DESIGN section 7)."""
+"""A broker process: an `assembly` with its doors, and the signals that end it (DESIGN section 7)."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from tidelog_broker.platform import Platform, this_machine
 log = structlog.get_logger(__name__)
 
 FAILED_SECONDS_MAX = 5.0
-"""How long a broker whose disk failed may take to leave its mark and end."""
+"""How long a broker whose disk failed may take to write its mark and end."""
 
 LINGER_SECONDS = 0.1
-"""How long calls are still taken, and refused, once nothing is written any more."""
+"""How long calls are still accepted, and refused, once nothing is written any more."""
 
 GRACE_SECONDS = 0.5
 """How long open calls may take to end once everything is committed."""
 
 
 class Service:
-    """A broker process: start, wait, stop."""
+    """One broker process: it starts, waits and stops."""
 
     def __init__(self, settings: Settings, platform: Platform | None = None) -> None:
         """`platform`: None is the operating system."""
@@ -91,7 +91,7 @@ class Service:
             message_bytes_max=settings.message_bytes_max,
             observe=lambda rpc, code: metrics.calls.labels(rpc, code).inc(),
         )
-        # Addresses first: one that is taken must not cost the clean-stop mark.
+        # Addresses first: an address that is in use must not cost the clean-stop mark.
         bound = [_bind(door, spec, assembly.directory.broker_id) for spec in settings.listeners]
         self._bind_http()
         self.listeners = await assembly.start(bound)
@@ -104,7 +104,7 @@ class Service:
             log.info("listening", address=listener.target, listener=listener.name)
 
     def _bind_http(self) -> None:
-        """From here on it answers; `/readyz` says no until the broker serves."""
+        """It answers from here on; `/readyz` answers 503 until the broker serves."""
         if not self._settings.http:
             return
         host, port = parse_address(self._settings.http)
@@ -125,13 +125,13 @@ class Service:
         self._http.start()
 
     async def stop(self) -> None:
-        """Takes in what was sent, commits it, leaves the clean-stop mark."""
+        """Commits what was sent, and writes the clean-stop mark."""
         log.info("stopping")
         assert self._door is not None, "it was started"
         if not self.broker.failed.done():
             await self._door.set_serving(False)
         await self.assembly.stop()
-        # Calls that are in the socket already are told why they fail, instead of being cut off.
+        # Calls that are in the socket already get the reason of their failure, and are not cut off.
         await asyncio.sleep(LINGER_SECONDS)
         await self._door.stop(GRACE_SECONDS)
         if self._http is not None:
@@ -141,7 +141,7 @@ class Service:
         log.info("stopped")
 
     def mark_failed(self) -> None:
-        """Leaves the mark that keeps a broker from starting on what a failed flush left."""
+        """Writes the mark that keeps a broker from starting after a failed flush."""
         self.assembly.mark_failed()
 
 
@@ -165,14 +165,14 @@ async def run_until(
 
     Raises `RunOver` or `DirectoryDamaged` if its run had to end although its disk works.
 
-    `on_started` is called when it serves; `on_failed` at once when it fails: what follows may hang on the
-    broken disk.
+    `on_started` is called when it serves, `on_failed` at once when it fails: the following steps may hang on
+    the broken disk.
     """
     starting, stopped = asyncio.create_task(service.start()), asyncio.create_task(stop.wait())
     await asyncio.wait([starting, stopped], return_when=asyncio.FIRST_COMPLETED)
     stopped.cancel()
     if not starting.done():
-        # It waits for its cluster, and somebody has had enough of that.
+        # It still waits for its cluster, and is told to stop.
         starting.cancel()
         await asyncio.wait([starting])
         if starting.cancelled():
@@ -196,7 +196,7 @@ async def run_until(
 
 
 def _end_in_time() -> None:
-    """The process of a failed broker ends, whatever its disk does."""
+    """Ends the process of a failed broker in time, whatever its disk does."""
     timer = threading.Timer(FAILED_SECONDS_MAX, os._exit, (1,))
     timer.daemon = True
     timer.start()
@@ -206,7 +206,7 @@ def _bind(door: GrpcDoor, spec: str, broker_id: int) -> Listener:
     try:
         name, host, port, shown_host, shown_port = parse_listen(spec, broker_id)
     except ValueError as error:
-        # What is right for broker 0 may not be for this one.
+        # A listener that is valid for broker 0 may not be valid for this one.
         raise BrokerError(str(error)) from None
     bound = door.listen(host, port)
     return Listener(name, shown_host, shown_port or bound)

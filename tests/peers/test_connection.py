@@ -103,7 +103,7 @@ async def test_a_closed_port_is_told_apart_from_one_that_says_nothing() -> None:
     [
         (identity(2, cluster_id=b"\xee" * 16), 1, "is of cluster eeeeeeee-.*check the addresses of peers"),
         (identity(2), 3, "this is broker 1, not 3"),
-        (identity(1, run=9), 1, "both ends call themselves broker 1"),
+        (identity(1, run=9), 1, "both ends are broker 1"),
     ],
 )
 async def test_who_must_not_be_talked_to_is_told_why(
@@ -120,7 +120,7 @@ async def test_another_version_is_told_so(station: Station, monkeypatch: pytest.
         "tidelog_broker.peers.connection.encode",
         lambda words: say(replace(words, version=7) if isinstance(words, hello_module.Hello) else words),
     )
-    with pytest.raises(WrongPeer, match="broker 2 speaks version 7 between brokers, not 1"):
+    with pytest.raises(WrongPeer, match="broker 2 uses version 7"):
         await call(station, identity(2))
 
 

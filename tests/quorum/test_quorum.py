@@ -212,7 +212,7 @@ async def test_a_second_broker_of_a_used_id_is_refused_with_a_sentence(cluster: 
     twin.become(2, CLUSTER)
 
     try:
-        with pytest.raises(RegistrationRefused, match="both ends call themselves broker 2"):
+        with pytest.raises(RegistrationRefused, match="both ends are broker 2"):
             await twin.start()
     finally:
         await twin.stop()

@@ -1,6 +1,6 @@
-"""Doors: requests over gRPC and HTTP, turned into calls on `hosting.broker` and back.
+"""The doors of a broker: they turn requests over gRPC and HTTP into calls on `hosting.broker`, and back.
 
-What belongs here: messages in, messages out, limits of a call, error details. Services
-are written against messages and know no gRPC; `grpc_door` does, with `status` for errors,
+Here belong messages in and out, the limits of a call, and error details. Services
+take and return messages and do not know gRPC; only `grpc_door` does, with `status` for errors,
 so that another door can stand beside it (DESIGN section 8).
 """

@@ -1,7 +1,7 @@
-"""What the `Admin` service does with brokers: cordon, drain, let stop, unregister, have vote.
+"""The rpcs of the `Admin` service for brokers: cordon, drain, prepare a stop, unregister, choose voters.
 
-On the controller (`forwarding`), but for the waiting of `until_prepared`. The decisions are
-`core.metadata`'s; this turns requests into them.
+They run on the controller (`forwarding`), except for the waiting of `until_prepared`. `core.metadata`
+decides; this module turns requests into decisions.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ NamesBroker = (
 
 
 class BrokerRequests:
-    """See the module; every method raises `TidelogError`."""
+    """The rpcs that change brokers; every method raises `TidelogError`."""
 
     def __init__(self, quorum: QuorumController) -> None:
         self._quorum = quorum
@@ -120,7 +120,7 @@ class BrokerRequests:
     # --- stopping (K2)
 
     async def prepare_stop(self, request: pb.PrepareStopRequest) -> pb.PrepareStopResponse:
-        """One look; whoever has to wait asks again."""
+        """Checks once; a client that has to wait asks again."""
         broker = _named(request)
         change = await self._quorum.change(lambda image: stopping.prepare_stop(image, broker))
         found = stopping.hindered(change.image, broker)

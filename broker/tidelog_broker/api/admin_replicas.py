@@ -1,6 +1,6 @@
-"""What the `Admin` service does with replicas: elect leaders, move replicas, and call that off.
+"""The rpcs of the `Admin` service that elect leaders, move replicas, and cancel moves.
 
-On the controller (`forwarding`). The decisions are `core.metadata`'s; this turns names into ids.
+They run on the controller (`forwarding`). `core.metadata` decides; this module turns names into ids.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ELECT_LOOK_SECONDS: Final = 0.05
 
 
 class ReplicaRequests:
-    """See the module; every method raises `TidelogError`."""
+    """The rpcs that change replicas; every method raises `TidelogError`."""
 
     def __init__(self, quorum: QuorumController) -> None:
         self._quorum = quorum

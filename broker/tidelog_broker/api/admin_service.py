@@ -1,7 +1,7 @@
-"""The `Admin` service: streams and brokers, for those who run them.
+"""The `Admin` service: streams and brokers, for operators.
 
-A list of rpcs; what they do is in `admin_streams`, `admin_brokers`, `admin_replicas` and
-`admin_views`. What changes the metadata only the controller can do: `forwarding`.
+This is the list of rpcs; they are implemented in `admin_streams`, `admin_brokers`, `admin_replicas` and
+`admin_views`. Only the controller can change the metadata: `forwarding`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tidelog_proto import admin_pb2 as pb
 
 
 class AdminService:
-    """See the module; every method raises `TidelogError`."""
+    """The rpcs of the service; every method raises `TidelogError`."""
 
     def __init__(self, broker: Broker, quorum: QuorumController, new_id: Callable[[], bytes]) -> None:
         """`new_id` gives a new stream its id."""

@@ -1,4 +1,4 @@
-"""What the `Admin` service does with streams: create, alter, delete. On the controller (`forwarding`)."""
+"""The rpcs of the `Admin` service that create, alter and delete streams, on the controller (`forwarding`)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tidelog_proto import admin_pb2
 
 
 class StreamRequests:
-    """See the module; every method raises `TidelogError`."""
+    """The rpcs that change streams; every method raises `TidelogError`."""
 
     def __init__(self, broker: Broker, quorum: QuorumController, new_id: Callable[[], bytes]) -> None:
         """`new_id` gives a stream its id."""

@@ -1,8 +1,8 @@
-"""What the `Admin` service says of the cluster, from what this broker knows: no change, no forwarding.
+"""The rpcs of the `Admin` service that describe the cluster, from what this broker knows, without forwarding.
 
-Replicas: each broker describes its own. A client that wants those of all asks them all, which it can
-reach anyway to write and read. Were a broker to collect them, one that hangs would hold up the
-answer for everybody's, and the control connections would carry what they are not made for.
+Each broker describes its own replicas. A client that wants the replicas of all brokers asks all brokers; it
+can reach them anyway to write and read. If a broker collected them, another broker that hangs would delay the
+whole answer, and the control connections would carry data for which they are not made.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PAGE_SIZE_MAX = 10_000
 
 
 class AdminViews:
-    """See the module; every method raises `TidelogError`."""
+    """The rpcs that only read; every method raises `TidelogError`."""
 
     def __init__(self, broker: Broker, quorum: QuorumController) -> None:
         self._broker = broker
@@ -77,7 +77,7 @@ class AdminViews:
         description = ClusterDescription(
             cluster_id=image.cluster_id,
             metadata_version=image.version,
-            # Who is not in touch with it may know of an old one, and of an old cluster.
+            # Without a session the leader, and all the rest of the image, may be out of date.
             controller=self._quorum.leader if self._quorum.session.session_good() else None,
             voters=voters,
             brokers=tuple(broker.describe() for _, broker in sorted(image.brokers.items())),

@@ -1,7 +1,7 @@
-"""How many gRPC calls run at a time: of all clients together, and of each of them.
+"""Bounds how many gRPC calls run at a time: of all clients together, and of each client.
 
-A client is an address. Without a bound of its own, a single one that opens calls and never ends them keeps
-every other out. Pure; neighbour: `grpc_door` asks before it serves a call.
+A client is an address. Without a bound for each client, a single client that opens calls and never ends them
+keeps all others out. Pure; neighbour: `grpc_door` asks before it serves a call.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ CLIENT: ContextVar[str] = ContextVar("client", default="")
 
 
 class Admission:
-    """See the module."""
+    """Counts the running gRPC calls, of all clients and of each."""
 
     def __init__(self, *, calls_max: int, client_calls_max: int) -> None:
         self._calls_max = calls_max

@@ -1,7 +1,7 @@
-"""What a call is, whatever brings it: a service's answers and errors, and the order of reading and writing.
+"""A call as services see it, independent of gRPC: answers, errors, and the order of reading and writing.
 
-A `Caller` is one call as the door has it: gRPC's context in a broker, its double in the simulator.
-Neighbours: `grpc_door` serves these, `status` turns errors into what a client is told.
+A `Caller` is one call as the door sees it: gRPC's context in a broker, a double of it in the simulator.
+Neighbours: `grpc_door` serves calls, `status` turns errors into answers for clients.
 
 A service is an object with one method per rpc, by its name in snake case:
 
@@ -13,7 +13,7 @@ A service is an object with one method per rpc, by its name in snake case:
 A service may name parsers of its own for some requests: ``request_parsers``, by rpc. All others are parsed by
 protobuf, on the event loop, and are small.
 
-They raise `TidelogError`; anything else is a bug, logged with its trace and answered as
+They raise `TidelogError`. Any other error is a bug; it is logged with its trace and answered as
 INTERNAL.
 """
 

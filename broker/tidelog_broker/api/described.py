@@ -1,7 +1,7 @@
-"""Streams as messages, some partitions in one turn of the event loop.
+"""Describes streams as messages, a few partitions in each turn of the event loop.
 
-Ten thousand partitions take 0.1 to 0.2 s; a client that asks for them must not hold up the others. Images do
-not change, so that an answer that is put together in several turns is of one moment all the same.
+Ten thousand partitions take 0.1 to 0.2 s, and a client that asks for them must not delay the others. Images
+do not change, so an answer that is made in several turns still describes one moment.
 """
 
 from __future__ import annotations

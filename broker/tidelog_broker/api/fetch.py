@@ -1,11 +1,11 @@
-"""One Fetch call: records of one or many partitions, as they lie or as plain messages.
+"""Serves one Fetch call: records of one or many partitions, as stored batches or as plain records.
 
-A call reads each partition up to where it may, from memory if it can, else in the
-catch-up threads, one read ahead of what is being sent. It waits for commits without a
-task or timer per partition. What goes wrong with one partition ends that partition, not
+A call reads each partition as far as it may, from memory if possible, otherwise in the
+catch-up threads, one read ahead of the answer that is being sent. It waits for commits without a
+task or timer for each partition. An error in one partition ends that partition, not
 the call (DESIGN section 8).
 
-Neighbours: `fetch_start` decides where a partition's reading begins, `fetch_reading` is how far it is,
+Neighbours: `fetch_start` decides where the reading of a partition begins, `fetch_reading` is its position,
 `fetch_plain` turns batches into plain records.
 """
 
@@ -36,7 +36,7 @@ PARTITIONS_MAX = 1000
 RESPONSE_BYTES_DEFAULT = 1 << 20
 RESPONSE_BYTES_MAX = 16 << 20
 AHEAD_BYTES_MAX = 8 << 20
-"""Of one call, read before they are asked for; one chunk always may."""
+"""What one call reads ahead at most; one chunk is always allowed."""
 
 STARTED_AT_ONCE_MAX = 100
 """Partitions of one call, in one turn of the event loop."""
@@ -52,7 +52,7 @@ FetchAnswer = log_pb2.FetchResponse | VerbatimAnswer | EncodedAnswer
 
 
 class FetchCall:
-    """See the module."""
+    """The call, with a `Reading` for each partition."""
 
     def __init__(self, broker: Broker, request: log_pb2.FetchRequest) -> None:
         if len(request.partitions) > PARTITIONS_MAX:
@@ -69,13 +69,13 @@ class FetchCall:
         self._request = request
         self._bytes_max = min(request.response_bytes_max or RESPONSE_BYTES_DEFAULT, RESPONSE_BYTES_MAX)
         self._plain: PlainAnswers | None = None
-        """None: batches are sent as they lie."""
+        """None: batches are sent as they are stored."""
         if request.format == log_pb2.RECORDS:
             self._plain = PlainAnswers(broker.decoding, self._bytes_max, self)
         heartbeat_ms = request.heartbeat_ms or HEARTBEAT_MS_DEFAULT
         self._heartbeat = max(heartbeat_ms, HEARTBEAT_MS_MIN) / 1000
         self._active: dict[int, Reading] = {}
-        """Those that have not ended, by their index in the request."""
+        """The partitions that have not ended, by their index in the request."""
         self._ready: dict[int, Reading] = {}
         self._by_partition: dict[Partition, list[Reading]] = {}
         self._wake = asyncio.Event()
@@ -144,14 +144,14 @@ class FetchCall:
         return max(0.0, due - self._loop.time())
 
     def heartbeats(self) -> Iterator[log_pb2.FetchResponse]:
-        """For partitions that the client has not heard of for that long, whether others are busy or not."""
+        """For each partition of which the client was told nothing for that long, even if others are busy."""
         latest = self._loop.time() - self._heartbeat
         for reading in [one for one in self._active.values() if one.told_at <= latest]:
             yield self._response(reading, heartbeat=log_pb2.Heartbeat())
 
     def _forget(self, reading: Reading) -> None:
         reading.close()
-        # A commit may have put it back in line meanwhile.
+        # A commit may have put it back into the queue meanwhile.
         self._ready.pop(reading.index, None)
         readings = self._by_partition[reading.partition]
         readings.remove(reading)
@@ -171,7 +171,7 @@ class FetchCall:
         return Reading(index, partition, offset, epoch, end)
 
     async def _advance(self, reading: Reading) -> AsyncGenerator[FetchAnswer]:
-        """What one partition has, one chunk of it; it is put back in line if there may be more."""
+        """The next chunk of one partition; the partition returns to the queue if there may be more."""
         reading.dry = False
         try:
             if not reading.finished():
@@ -195,7 +195,7 @@ class FetchCall:
             self._ready[reading.index] = reading
 
     async def _verbatim(self, reading: Reading) -> AsyncGenerator[FetchAnswer]:
-        """The next chunk as it lies, or less if there is no room for so much (`limits.answer_room`)."""
+        """The next chunk as it is stored, or less if there is not enough room (`limits.answer_room`)."""
         room = reading.take_ahead_room() or self._answers.take(self._client, self._bytes_max)
         try:
             chunk = await self.read(reading, SMALL_ANSWER_BYTES if room is None else self._bytes_max)
@@ -208,14 +208,14 @@ class FetchCall:
                     room.release()
                 room = self._answers.request(self._client, needed)
                 if not await room.granted(0):
-                    # Nothing is held meanwhile.
+                    # Nothing is held while it waits.
                     del chunk
                     async with aclosing(self._until_granted(room, reading)) as heartbeats:
                         async for heartbeat in heartbeats:
                             yield heartbeat
                     chunk = await self.read(reading, SMALL_ANSWER_BYTES)
                     if chunk is None or chunk.bytes > needed:
-                        # What was there is deleted: the next look sees what is there now.
+                        # The batch was deleted meanwhile: the next turn reads what is there now.
                         return
             if room is not None:
                 room.shrink(chunk.bytes)
@@ -227,7 +227,7 @@ class FetchCall:
                 room.release()
 
     async def _answer_with(self, chunk: Chunk, reading: Reading) -> VerbatimAnswer | EncodedAnswer:
-        """An answer; `reading` then stands behind it."""
+        """Makes an answer of a chunk; `reading` then stands behind it."""
         parts, reached, epoch = chunk.parts, chunk.next_offset, chunk.leader_epoch
         if reading.end is not None and reached > reading.end:
             parts, epoch = _cut_behind(b"".join(parts), reading.end)
@@ -259,10 +259,10 @@ class FetchCall:
                 yield heartbeat
 
     def _check_leader(self, reading: Reading) -> None:
-        """Raises what ends the reading of a partition that is not led, or not here, as when that began."""
+        """Raises an error if this broker no longer leads the partition in the same epoch, or lost it."""
         partition = reading.partition
         if self._request.own_replica:
-            # Below its high watermark nothing changes with who leads.
+            # Below its high watermark nothing changes when the leader changes.
             self._broker.replica(partition.stream_id, partition.partition)
             return
         if not partition.leads or partition.stopped:
@@ -277,7 +277,7 @@ class FetchCall:
             self._aheads -= 1
             chunk, source = await ahead, "disk"
         else:
-            # Who compares replicas wants to know what is on the disk.
+            # A client that compares replicas wants what is on the disk.
             from_memory = not self._request.own_replica
             log = reading.partition.log
             chunk = (
@@ -309,7 +309,7 @@ class FetchCall:
                 return
             self._aheads += 1
             reading.ahead = self._from_disk(reading, self._bytes_max)
-            # Its failure is met when it is awaited; a call that ends before leaves it unseen.
+            # Its error is raised when it is awaited; if the call ends first, the error stays unseen.
             reading.ahead.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     def _last(self, reading: Reading, **item: object) -> log_pb2.FetchResponse:
@@ -321,7 +321,7 @@ class FetchCall:
         return self._standing(reading, next=position, **item)
 
     def facts(self, reading: Reading) -> bytes:
-        """A serialized answer that says where the partition's log stands, without item and position."""
+        """A serialized answer with the log start offset and the high watermark, without item and position."""
         return self._standing(reading).SerializeToString()
 
     def _standing(self, reading: Reading, **more: object) -> log_pb2.FetchResponse:

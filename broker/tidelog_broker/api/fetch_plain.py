@@ -1,9 +1,9 @@
-"""The plain records of one Fetch call, as far as memory and the client allow.
+"""Makes the plain records of one Fetch call, as far as memory and the client allow.
 
-For each chunk of a partition: lease as much as it takes decoded (`limits.decoding`), read it, decode it
-and write its records in a thread, and hand on a piece at a time. While a piece waits for the client the
-lease is idle, and may be taken back: then the call goes on from where it stands, as if it began there.
-So between pieces nothing is kept that somebody else could need.
+For each chunk of a partition it leases the memory for decoding (`limits.decoding`), reads the chunk, decodes
+it and writes its records in a thread, and passes on one piece at a time. While a piece waits for the client,
+the lease is idle and may be taken back: then the call continues from its position, as if it began there. So
+between pieces it keeps nothing that another call could need.
 
 Neighbours: `fetch` runs the call, `plain_records` writes the records.
 """
@@ -53,7 +53,7 @@ class PlainCall(Protocol):
 
 
 class PlainAnswers:
-    """See the module. `close` must be called when the call ends, however it ends."""
+    """Makes plain answers for one call. `close` must be called when the call ends, however it ends."""
 
     def __init__(self, decoding: Decoding, response_bytes_max: int, call: PlainCall) -> None:
         self._decoding = decoding

@@ -1,4 +1,4 @@
-"""How far a Fetch call is with one of its partitions."""
+"""The position of a Fetch call in one of its partitions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tidelog_broker.writing.partition import Partition
 
 
 class Reading:
-    """See the module."""
+    """The position of a call in one partition, and what it holds for it."""
 
     __slots__ = (
         "ahead",

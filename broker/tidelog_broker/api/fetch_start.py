@@ -1,4 +1,4 @@
-"""Where a reader of a partition begins: what the start of a request means here and now (R13, R15)."""
+"""Resolves the start of a request to the offset at which a reader of a partition begins (R13, R15)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Requests that only the controller can serve, from whichever broker they come to.
+"""Takes requests that only the controller can serve to the controller, whichever broker receives them.
 
-A request that comes to another broker goes to the controller verbatim, over the control connection of the
-two brokers, and errors come back with their type; the answer is given when this broker's own
+A broker that is not the controller sends the request to it verbatim, over the control connection of the
+two brokers, and errors come back with their type. The answer is given once this broker's own
 image shows the change. Neighbours: `admin_service` names the requests, `quorum.request_handler`
-hands over what other brokers forward.
+passes on what other brokers forward.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class ControllerCall(NamedTuple):
     request: type[Message]
     response: type[Message]
     serve: Callable[[Any], Awaitable[Message]]
-    """On the controller; raises `NotController` elsewhere, before anything is done."""
+    """Serves it on the controller; on other brokers it raises `NotController` before anything is done."""
 
 
 class Forwarding:
-    """See the module."""
+    """Serves rpcs here if this broker is the controller, and forwards them otherwise."""
 
     def __init__(self, broker: Broker, quorum: QuorumController, calls: Sequence[ControllerCall]) -> None:
         self._broker = broker
@@ -53,7 +53,7 @@ class Forwarding:
             return call.response.FromString(await self._forward(rpc, request))
 
     async def serve_call(self, rpc: str, body: bytes) -> bytes:
-        """What another broker forwards, done here and nowhere else. Raises `TidelogError`."""
+        """Serves a request that another broker forwarded; never forwards it again. Raises `TidelogError`."""
         call = self._calls.get(rpc)
         if call is None:
             raise InvalidRequest(

@@ -1,4 +1,4 @@
-"""gRPC: the one module that knows it. Services speak messages (`calls`); this carries them."""
+"""Serves gRPC. No other module knows gRPC: services take and return messages (`calls`)."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
 """HTTP beside gRPC: /metrics, /healthz, /readyz and /debug/state.
 
-A few requests a minute from a scraper, a kubelet and people: the standard library's
-WSGI server in threads of its own is plenty. Health, readiness and state are asked for on
-the event loop, where they live; metrics are read from here, number by number.
+There are only a few requests a minute, from a scraper, a kubelet and people, so the standard library's
+WSGI server in its own threads is enough. Health, readiness and state are read on
+the event loop, where they change; metrics are read in these threads, number by number.
 
-A probe that gets no answer has a healthy broker killed, so no client may keep others out, however slow it
-is: each connection has a time in which it must be over, and when all room is taken, the longest open of those
-that wait for their client is closed for the new one. A probe sends its request at once and reads
-its answer at once; it waits for nobody.
+If a probe gets no answer, a healthy broker is killed. So no client may keep others out, however slow it
+is: each connection must end within a limit of time, and when all connections are taken, the oldest of those
+that wait for their client is closed for a new one. A probe sends its request at once and reads
+its answer at once, so it is never closed.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class _QuietHandler(WSGIRequestHandler):
 
 
 class HttpDoor:
-    """See the module. The callbacks run on the event loop."""
+    """The HTTP server of a broker. The callbacks run on the event loop."""
 
     def __init__(
         self,

@@ -52,7 +52,7 @@ FETCH_CALLS_MAX = 5_000
 
 
 class LogService:
-    """See the module; every method raises `TidelogError`."""
+    """The rpcs of the service; every method raises `TidelogError`."""
 
     request_parsers: ClassVar = {"Produce": parse_produce, "Publish": parse_publish}
     """Requests that the generated code does not parse (`grpc_door`)."""

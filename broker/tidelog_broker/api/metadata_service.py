@@ -1,4 +1,4 @@
-"""The `Metadata` service: which streams there are, and where their leaders live."""
+"""The `Metadata` service: which streams exist, and which brokers lead their partitions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def compiled_pattern(pattern: str) -> re2._Regexp:
 
 
 class MetadataService:
-    """See the module."""
+    """The rpcs of the service; every method raises `TidelogError`."""
 
     def __init__(self, controller: Controller) -> None:
         self._controller = controller

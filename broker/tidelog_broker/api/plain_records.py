@@ -1,9 +1,9 @@
-"""Record batches as plain records, for clients without Arrow: answers in pieces, written as bytes.
+"""Writes record batches as plain records for clients without Arrow: answers in pieces, as bytes.
 
 The records are written in protobuf's form by hand: an object for each of them, and one for each of their
 headers, would take many times the memory of the batch. Only one batch is decoded at a time, and of that
-only some rows are Python objects at a time. All of it happens in the decoding threads, but for
-`PlainChunk` itself, which reads no more than the batches' metadata.
+only some rows are Python objects at a time. All of it runs in the decoding threads, except for
+`PlainChunk` itself, which reads only the metadata of the batches.
 """
 
 from __future__ import annotations

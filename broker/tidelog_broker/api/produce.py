@@ -1,12 +1,12 @@
-"""One Produce call: pipelined batches in, receipts out, in order per partition.
+"""Serves one Produce call: pipelined batches in, receipts out, in order for each partition.
 
 Rules of the call (DESIGN section 8): every request is answered once; answers of one
-partition come in the order of its requests; after an error later batches of that
-partition are refused until one comes with `reset`. Storage keeps the order among what
-it was given (`PipelineOrder`); what is refused before it gets there is kept in order here.
+partition come in the order of its requests; after an error, later batches of that
+partition are refused until a batch comes with `reset`. Storage keeps the order of the batches that
+it receives (`PipelineOrder`); the order of batches that are refused earlier is kept here.
 
-A batch that takes long to check is checked in a thread (`limits.checks`). What comes behind it
-for the same partition waits for it, other partitions do not.
+A batch that takes long to check is checked in a thread (`limits.checks`). Later batches
+of the same partition wait for it; other partitions do not.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class _Lane:
 
 
 class ProduceCall:
-    """See the module. `send` takes the answers, in the order in which they may go out."""
+    """The call. `send` takes the answers, in the order in which they may be sent."""
 
     def __init__(self, broker: Broker, send: Callable[[log_pb2.ProduceResponse], None]) -> None:
         self._broker = broker

@@ -1,4 +1,4 @@
-"""Fields of protobuf messages as bytes, for messages that would cost too much as objects (`plain_records`).
+"""Writes fields of protobuf messages as bytes, for messages that cost too much as objects (`plain_records`).
 
 Numbers are written two of protobuf's seven-bit digits at a time, from tables: a timestamp has eight.
 """

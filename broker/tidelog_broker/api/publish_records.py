@@ -1,4 +1,4 @@
-"""The records of a Publish request: which partition each belongs to, and what is stored of it.
+"""Reads the records of a Publish request: the partition of each, and what is stored of it.
 
 Pure functions of the request: of a large one they run in a thread (`limits.checks`). Protobuf keeps the
 interpreter's lock while it parses, so a thread has it parse a slice at a time, and looks first whether a

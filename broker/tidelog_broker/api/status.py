@@ -1,4 +1,4 @@
-"""Errors on the wire: an `Error` message inside a stream of answers, rich status for a call.
+"""Writes errors to the wire: as an `Error` message in a stream of answers, as a rich status for a call.
 
 Both carry the same facts: code, retriable, definite, details, and when to try again.
 """

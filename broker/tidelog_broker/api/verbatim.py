@@ -1,7 +1,7 @@
-"""The messages that carry records, as the broker takes and gives them.
+"""The messages that carry record batches, which the broker receives and sends without copying.
 
-A batch is a view of the message it came in, and goes out as it lies in the log: see
-`tidelog.large_field` for why protobuf is passed by.
+A batch is a view of the message in which it came, and is sent as it is stored in the log. See
+`tidelog.large_field` for the reason why protobuf does not parse it.
 """
 
 from __future__ import annotations

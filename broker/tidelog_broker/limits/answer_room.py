@@ -1,14 +1,14 @@
-"""Room for answers that clients have not taken yet: of all together, and of each client.
+"""Bounds the answers that clients have not taken yet: of all clients together, and of each client.
 
 A Fetch call that sends batches as they lie holds an answer until its client has taken it, and maybe the
-next one, read ahead. A client that stops reading keeps both for as long as it likes. So a call takes room
-before it reads; when there is none it makes do with small answers, for which every call has room
+next answer, which is read ahead. A client that stops reading keeps both indefinitely. So a call takes room
+before it reads. Without room it sends small answers, for which every call has room
 (`SMALL_ANSWER_BYTES`), and waits only where a single batch is larger.
 
-A client has a share only: one that takes nothing leaves room for the others. What it asks for alone, beyond
-any bound, it gets when nothing else is held.
+Each client has only a share, so a client that takes no answers leaves room for the others. A single batch
+beyond every bound is granted when nothing else is held.
 
-All methods run on the event loop. Neighbours: `byte_budget` bounds what is decoded, `api.fetch` asks.
+All methods run on the event loop. Neighbours: `byte_budget` bounds decoded bytes, `api.fetch` takes room.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ SMALL_ANSWER_BYTES: Final = 64 << 10
 """An answer of so many bytes needs no room."""
 
 CLIENT_SHARES: Final = 4
-"""One client has one of so many shares at most."""
+"""A client may hold at most one of so many shares."""
 
 
 class AnswerRoom:
-    """See the module."""
+    """The bytes that answers may hold, and the queue for them."""
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
         self.client_bytes_max = bytes_max // CLIENT_SHARES
         self.used = 0
-        """Bytes of all that is held."""
+        """All bytes that are held."""
         self._of_client: dict[str, int] = {}
         self._waiting: deque[Held] = deque()
         self._full = False
-        """The next of those that wait does so for what other clients hold."""
+        """The first call in the queue waits for bytes that other clients hold."""
 
     def __repr__(self) -> str:
         return f"<AnswerRoom used={self.used} of {self.bytes_max} waiting={self.waiting}>"
@@ -80,7 +80,7 @@ class AnswerRoom:
             self._of_client.pop(held.client, None)
 
     def _grant(self) -> None:
-        """In the order of asking, but past those whose client has its share."""
+        """Grants in the order of the requests, but skips calls whose client has its share."""
         still: deque[Held] = deque()
         self._full = False
         while self._waiting:
@@ -110,7 +110,7 @@ class Held:
         self.client = client
         self.bytes = size
         self.turn: asyncio.Future[None] | None = None
-        """Done when its turn has come; None: it was there at once."""
+        """Done when its turn has come; None: the room was there at once."""
 
     def __repr__(self) -> str:
         state = "over" if self._over else "held" if self._there else "waits"
@@ -121,20 +121,20 @@ class Held:
         return self.turn is None or self.turn.done()
 
     async def granted(self, seconds_max: float) -> bool:
-        """Waits for its turn, for `seconds_max` at most; whether it has come. It keeps its place."""
+        """Waits for its turn, at most `seconds_max`; returns whether it has come. It keeps its place."""
         if self.turn is not None and not self.turn.done():
             await asyncio.wait((self.turn,), timeout=seconds_max)
         return self._there
 
     def shrink(self, size: int) -> None:
-        """Keeps only `size` bytes of what is held."""
+        """Gives back all held bytes but `size`."""
         assert size <= self.bytes, f"{self!r} cannot become {size} bytes"
         self._room._count(self, size - self.bytes)
         self.bytes = size
         self._room._grant()
 
     def release(self) -> None:
-        """Gives the bytes, or the place in the queue, back. A second time does nothing."""
+        """Gives back the bytes, or the place in the queue. A second call does nothing."""
         if self._over:
             return
         there, self._over = self._there, True

@@ -1,13 +1,13 @@
-"""A bound on bytes that many calls hold together: who asks waits for its turn, in order.
+"""Bounds the bytes that many calls hold together: calls wait for their turn, in order.
 
-A call asks for a `Lease` before it allocates, and gives it back on every way out. Turns go strictly in the
-order of asking, so that a large wish is not passed for ever by small ones. A holder that waits for somebody
-else, such as a reader that does not read, marks its lease as idle and says how to drop what it holds: an
-idle lease is taken back when somebody else waits, or after a while. So the queue moves as long as threads
-do, whatever clients do. It is taken back after a moment only: a client that reads comes back within that, and
-what it reads must not be made again for each of its answers.
+A call asks for a `Lease` before it allocates, and gives it back on every way out. Turns come strictly in the
+order of the requests, so that small requests do not pass a large one for ever. A holder that waits for its
+client, for example for a reader that does not read, marks its lease as idle and says how to drop it: an idle
+lease is taken back when another call waits, or after a while. So the queue moves as long as threads do,
+whatever clients do. It is taken back only after a moment: a client that reads returns within that time, and
+its records must not be decoded again for each answer.
 
-All methods run on the event loop. Neighbour: `decoding` says what is bounded here.
+All methods run on the event loop. Neighbour: `decoding` uses two budgets.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 
 class ByteBudget:
-    """See the module."""
+    """The bytes of the bound, and the queue of leases."""
 
     def __init__(self, bytes_max: int, *, idle_seconds_min: float, idle_seconds_max: float) -> None:
         """How long an idle lease keeps its bytes: `idle_seconds_min` although somebody waits for them,
@@ -29,16 +29,16 @@ class ByteBudget:
         """
         self.bytes_max = bytes_max
         self.used = 0
-        """Bytes of all leases that are held. Above `bytes_max` never."""
+        """The bytes of all leases that are held, never above `bytes_max`."""
         self._loop = asyncio.get_running_loop()
         self._idle_seconds_min = idle_seconds_min
         self._idle_seconds_max = idle_seconds_max
         self._waiting: deque[Lease] = deque()
         self._idle: dict[Lease, Callable[[], None]] = {}
-        """Held and not in use, longest first, with what drops what they stand for."""
+        """Leases that are held and not in use, the longest idle first."""
         self._sweep: asyncio.TimerHandle | None = None
         self._look: asyncio.TimerHandle | None = None
-        """When the next idle lease may be taken back for those that wait."""
+        """When the next idle lease may be taken back for calls that wait."""
 
     def __repr__(self) -> str:
         return f"<ByteBudget used={self.used} of {self.bytes_max} waiting={self.waiting}>"
@@ -49,7 +49,7 @@ class ByteBudget:
         return len(self._waiting)
 
     def fits(self, size: int) -> bool:
-        """Whether a lease of this size can ever be held."""
+        """Whether a lease of this size can ever be granted."""
         return size <= self.bytes_max
 
     def request(self, size: int) -> Lease:
@@ -140,7 +140,7 @@ class ByteBudget:
 
 
 class Lease:
-    """Some bytes of a budget: waits for its turn, is held, is idle, is over."""
+    """Some bytes of a budget. It waits for its turn, is held, is idle, or is over."""
 
     __slots__ = ("_budget", "_job", "bytes", "drop", "idle_since", "over", "turn")
 
@@ -153,7 +153,7 @@ class Lease:
         self.idle_since = 0.0
         """On the event loop's clock."""
         self.drop: Callable[[], None] | None = None
-        """While it is idle, or will be when its turn comes."""
+        """Drops what the lease stands for; set while the lease is idle, or will be when its turn comes."""
         self.over = False
         """It was released, or taken back."""
 
@@ -162,17 +162,17 @@ class Lease:
         return f"<Lease {state} bytes={self.bytes}>"
 
     def ended(self) -> bool:
-        """Whether it was released or taken back: what it stood for must be gone."""
+        """Whether it was released or taken back: then the memory must be gone."""
         return self.over
 
     async def granted(self, seconds_max: float | None = None) -> bool:
-        """Waits for its turn, for `seconds_max` at most; whether it has come. It keeps its place."""
+        """Waits for its turn, at most `seconds_max`; returns whether it has come. It keeps its place."""
         if not self.turn.done():
             await asyncio.wait((self.turn,), timeout=seconds_max)
         return self.turn.done()
 
     def grow(self, size: int) -> bool:
-        """Makes it a lease of `size` bytes, larger only if nobody waits and there is room; whether it is."""
+        """Changes it to `size` bytes; to more only if no call waits and there is room. False: it did not."""
         return self._budget._grow(self, size)
 
     def idle(self, drop: Callable[[], None]) -> None:
@@ -183,17 +183,17 @@ class Lease:
         self._budget._now_idle(self, drop)
 
     def busy(self) -> bool:
-        """After `idle`: it is in use again; False: it was taken back meanwhile."""
+        """Ends `idle`: the lease is in use again. False: it was taken back meanwhile."""
         self.drop = None
         self._budget._idle.pop(self, None)
         return not self.over
 
     def covers(self, job: Future[Any]) -> None:
-        """Its bytes are used by a thread: a release before the thread is done waits for that."""
+        """A thread uses its bytes: a release before the thread is done waits for the thread."""
         self._job = job
 
     def release(self) -> None:
-        """Gives the bytes, or the place in the queue, back. A second time does nothing."""
+        """Gives back the bytes, or the place in the queue. A second call does nothing."""
         job, self._job = self._job, None
         if job is None or job.done():
             self._budget._released(self)
@@ -201,7 +201,7 @@ class Lease:
         loop = self._budget._loop
 
         def done(_: Future[Any]) -> None:
-            # A loop that has ended has no use for the bytes.
+            # A loop that has ended does not need the bytes.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._budget._released, self)
 

@@ -1,12 +1,12 @@
-"""Work on what clients send, on the event loop while it is little, else in threads, fairly.
+"""Checks what clients send: small work on the event loop, large work in threads, in turns.
 
-What a request costs is known before the work begins (F1: a batch says how much it decodes to). Little
-work is done where it stands, because handing it to a thread costs more; but what is done so within one
-turn of the event loop is bounded, too, since many clients may come at once. The threads serve one owner
-after the other, an owner being a call: a call with a thousand large batches does not hold up a call with
-one.
+The cost of a request is known before the work begins (F1: a batch says how much it decodes to). Small
+work is done at once, because passing it to a thread costs more; but the work done so within one
+turn of the event loop is bounded, too, because many clients may come at once. The threads serve one owner
+after the other. An owner is a call: a call with a thousand large batches does not delay a call with
+a single batch.
 
-Neighbours: `api.produce` and `api.log_service` ask, `threads` has the threads.
+Neighbours: `api.produce` and `api.log_service` use it, `hosting.threads` has the threads.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from typing import Any, NamedTuple
 from tidelog.errors import ResourceExhausted, Stopping, TidelogError
 
 INLINE_BYTES_MAX = 2 << 20
-"""Work of more bytes than this is a thread's. A batch of the usual limit, not compressed, is less."""
+"""Work on more bytes is done in a thread. An uncompressed batch of the usual limit has less."""
 
 TURN_BYTES_MAX = 8 << 20
-"""Of work done in one turn of the event loop; some milliseconds."""
+"""Work done in one turn of the event loop, in bytes; it takes some milliseconds."""
 
 QUEUED_BYTES_MAX = 256 << 20
-"""Bytes of requests that wait for a thread, or are in one; over it requests are refused (retriable)."""
+"""Bytes of requests that wait for a thread or are in one; above it requests are refused (retriable)."""
 
 
 class _Job(NamedTuple):
@@ -36,7 +36,7 @@ class _Job(NamedTuple):
 
 
 class Checks:
-    """See the module. All methods run on the event loop."""
+    """Does work on requests at once or in threads. All methods run on the event loop."""
 
     def __init__(self, threads: Executor, threads_max: int) -> None:
         """`threads_max`: jobs that `threads` has at a time; the others wait here, where owners take turns."""
@@ -70,7 +70,8 @@ class Checks:
         """
         if self.queued_bytes and self.queued_bytes + size > QUEUED_BYTES_MAX:
             raise ResourceExhausted(
-                f"{self.queued_bytes} bytes wait to be checked on this broker; {QUEUED_BYTES_MAX} may "
+                f"{self.queued_bytes} bytes wait to be checked on this broker, and at most "
+                f"{QUEUED_BYTES_MAX} may; try "
                 f"(validation_queue_bytes_max)",
                 retry_after_ms=100,
             )

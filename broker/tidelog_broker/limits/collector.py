@@ -1,12 +1,12 @@
-"""Python's garbage collector, kept from looking at what stays.
+"""Keeps Python's garbage collector from visiting objects that stay.
 
-A full collection looks at every object that can be part of a cycle, and nothing else runs meanwhile: 50 ms
+A full collection visits every object that can be part of a cycle, and nothing else runs meanwhile: 50 ms
 for the modules of an idle broker, 0.1 s more for 2,500 calls. Most of these objects live until the process
-ends, or until nothing refers to them, for which no collector is needed. So what is there at the start, and
-what a full collection has let live, is not looked at again (`gc.freeze`).
+ends, or until nothing refers to them, which needs no collector. So objects that exist at the start, and
+objects that survive a full collection, are not visited again (`gc.freeze`).
 
-A cycle that becomes garbage later is then kept. So when very many objects have been spared, the next
-collection looks at all of them again.
+Such an object stays even if it becomes part of a garbage cycle. So when very many objects are spared, the
+next collection visits all of them again.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ import gc
 from typing import Final
 
 SPARED_MORE_MAX: Final = 500_000
-"""Objects spared since all were looked at, beside as many as there were then."""
+"""Objects that may be spared since all were visited, in addition to as many as there were then."""
 
 THRESHOLDS: Final = (700, 5, 1)
 """New objects before a collection, and collections of one generation before the next: a full one comes after
 some 7,000 new objects. It takes little time, because only what is new since the last one is looked at."""
 
 COUNTED_AFTER: Final = 50
-"""Full collections before the spared objects are counted, which takes some milliseconds."""
+"""Full collections between two counts of the spared objects; a count takes some milliseconds."""
 
 
 class Collector:
-    """See the module. There is one collector for the process."""
+    """Spares long-lived objects. There is one collector in a process."""
 
     def __init__(self, spared_more_max: int = SPARED_MORE_MAX, counted_after: int = COUNTED_AFTER) -> None:
         self._spared_more_max = spared_more_max
         self._counted_after = counted_after
         self._uncounted = 0
         self._lasting = 0
-        """How many objects there were when all of them were looked at."""
+        """The number of objects when all of them were visited last."""
         self._looks_at_all = False
         self._thresholds = gc.get_threshold()
 
     def start(self) -> None:
-        """Spares what is there, garbage included: looking for that would take the time to be saved."""
+        """Spares all objects, garbage included: a search for it would take the time that this saves."""
         gc.freeze()
         self._lasting = gc.get_freeze_count()
         gc.set_threshold(*THRESHOLDS)

@@ -1,13 +1,13 @@
-"""Decoding for readers: in threads of its own, and of all readers together never more than a bound.
+"""Bounds decoding for readers: in separate threads, and for all readers together within two budgets.
 
 A batch of two kilobytes may decode to 64 MiB. A reader that wants plain records therefore leases as many
-bytes as a batch decodes to before it is read and decoded (`budget`), and what is made of it is handed on
-in small answers. While an answer waits for its client, the lease is idle: what is decoded is dropped when
-another reader needs the room, or after `IDLE_SECONDS_MAX`, and decoded again if the client goes on.
+bytes as a batch decodes to before it is read and decoded (`budget`), and its records are passed on
+in small answers. While an answer waits for its client, the lease is idle: the decoded batch is dropped when
+another reader needs the room, or after `IDLE_SECONDS_MAX`, and is decoded again if the client continues.
 
 An answer itself is at most `ANSWER_BYTES_MAX` large, unless a single record is larger. Such an answer
-cannot be dropped until its client takes it, so it is leased from a budget of its own (`large_answers`), half
-as large: readers that do not take large records wait for each other, and nobody else waits for them.
+cannot be dropped until its client takes it, so it is leased from a separate budget (`large_answers`), half
+as large: readers that do not take large records wait only for each other, and no other reader waits for them.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ ANSWER_BYTES_MAX = 64 << 10
 which has stopped reading."""
 
 IDLE_SECONDS_MIN = 0.1
-"""How long it waits at least, although another reader needs the room: a client that reads is back by then."""
+"""How long a lease stays idle at least although another reader waits: a client that reads is back by then."""
 
 IDLE_SECONDS_MAX = 1.0
-"""How long what is decoded waits for a client that takes no answer."""
+"""How long a decoded batch waits for a client that takes no answer."""
 
 LARGE_WAIT_SECONDS_MAX = 30.0
 """How long a reader waits for room for a large record; then it is told so, because those that have the room
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class Decoding:
-    """See the module."""
+    """The threads and the two budgets for readers of plain records."""
 
     def __init__(self, threads: Executor, bytes_max: int, *, record_bytes_max: int) -> None:
         """`bytes_max`: what all readers together have decoded, `fetch_decoded_bytes_max` of the settings.
@@ -52,7 +52,7 @@ class Decoding:
 
     @property
     def bytes(self) -> int:
-        """What is leased now."""
+        """The bytes that are leased now."""
         return self.budget.used + self.large_answers.used
 
     @property

@@ -1,16 +1,16 @@
-"""A watch over the event loop: how long its turns take, and what a long one was busy with.
+"""Watches the event loop: how long its turns take, and what a long turn was busy with.
 
-One event loop serves everybody, so work that keeps it from its next turn keeps everybody waiting. The loop
+One event loop serves all clients, so work that keeps it from its next turn makes all of them wait. The loop
 beats every `BEAT_SECONDS`; how much later than due a beat comes is how long the turn before it took,
 less the part that had passed when the beat fell due, a beat at most. A thread sleeps until a beat is
 overdue by `ALARM_SECONDS`; then it notes what the loop's thread is doing at that moment. When the turn
 has ended, the loop logs both.
 
-A turn may be long because of other threads (they share the interpreter's lock) or other processes: then what
-is named is innocent, and differs from line to line. So the watch also says for how much of the delay
-the loop's own thread can have run, and for how much it was ready to run and had no processor
-(Linux counts both), and for how much Python's collector looked for garbage, which it does in whatever
-line it is due. What is left the thread waited for the interpreter's lock, or for a file.
+A turn may be long because of other threads (they share the interpreter's lock) or other processes: then the
+code that is named is not the cause, and differs from line to line. So the watch also reports for how much of
+the delay the loop's own thread can have run, and for how much it was ready to run and had no processor (Linux
+counts both), and for how much the garbage collector ran, which it does in any line where it is due. For the
+rest the thread waited for the interpreter's lock, or for a file.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ BEAT_SECONDS = 0.05
 """Each beat wakes an idle broker: twenty of them a second, with the thread, are some 0.4 % of a core."""
 
 ALARM_SECONDS = 0.05
-"""A turn that keeps a beat waiting for longer is told of."""
+"""A turn that delays a beat for longer is logged."""
 
 QUIET_SECONDS = 10.0
-"""Between two lines in the log; how many were left out stands in the next."""
+"""The pause between two log lines; the next line says how many were left out."""
 
 FRAMES_MAX = 8
-"""Of the stack, innermost first."""
+"""Frames of the stack that are logged, innermost first."""
 
 SCHEDSTAT = "/proc/thread-self/schedstat"
 """Nanoseconds that a thread has run, and that it was ready to run and waited for a processor."""
@@ -95,7 +95,7 @@ def _warn(text: str, **facts: object) -> None:
 
 
 class LoopWatch:
-    """See the module."""
+    """Measures and logs long turns of one event loop."""
 
     def __init__(
         self,
@@ -157,9 +157,9 @@ class LoopWatch:
             self._untold += 1
             return
         seen = self.seen
-        busy_with = seen[1] if seen is not None and seen[0] == due else "it ended before it could be seen"
+        busy_with = seen[1] if seen is not None and seen[0] == due else "unknown: the turn ended too early"
         self._say(
-            "the event loop was kept from its next turn: every request waited meanwhile",
+            "a turn of the event loop took long, and every request waited meanwhile",
             seconds=round(late.seconds, 3),
             ran_at_most=round(late.ran_max, 3),
             waited_for_a_processor_at_most=round(late.unscheduled_max, 3),
@@ -177,7 +177,7 @@ class LoopWatch:
         return Late(seconds, *(min(seconds, one) for one in since))
 
     def _watch(self, ident: int) -> None:
-        """In a thread of its own: sleeps until the beat that is due next would be overdue."""
+        """Runs in a separate thread: sleeps until the next beat would be overdue."""
         while not self._ended.wait(max(0.0, self._due + ALARM_SECONDS - monotonic())):
             due = self._due
             if monotonic() < due + ALARM_SECONDS:

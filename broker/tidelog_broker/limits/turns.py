@@ -1,10 +1,10 @@
-"""Work on the event loop, some in each of its turns: what is more waits for the next ones, in order.
+"""Spreads work over turns of the event loop: what exceeds a turn waits for the next turns, in order.
 
-A call alone does little in a turn. Two hundred that have something to do at the same moment would do it all
-in one turn, one after the other, and everything else would wait that long. So work is weighed in bytes
-before it is done. Work that comes while there is room is done at once, without another turn.
+A single call does little in a turn. Two hundred calls with work at the same moment would do all of it
+in one turn, and everything else would wait that long. So work is weighed in bytes
+before it is done. While there is room in a turn, work is done at once.
 
-Neighbours: `checks` does the same for what clients send, and hands what is large to threads.
+Neighbour: `checks` does the same for the requests of clients, and gives large work to threads.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections import deque
 
 
 class Turns:
-    """See the module. All methods run on the event loop."""
+    """Bounds the work in one turn. All methods run on the event loop."""
 
     def __init__(self, bytes_max: int) -> None:
         """`bytes_max`: of work done in one turn; a single piece of work may be more."""

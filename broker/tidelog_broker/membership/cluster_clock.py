@@ -56,7 +56,7 @@ def ahead_us(theirs: int, round_trip: int, ours: int) -> int:
 
 
 class ClusterClock:
-    """See the module. Of one event loop."""
+    """The cluster's clock and this broker's. Belongs to one event loop."""
 
     def __init__(
         self,

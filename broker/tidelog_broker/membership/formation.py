@@ -1,14 +1,14 @@
-"""How a broker with an empty data directory finds its cluster, or forms it, once (M1).
+"""Finds the cluster of a broker with an empty data directory, or forms it, once (M1).
 
-It asks the seeds, again and again, and joins the cluster that one of them belongs to. A cluster
-is formed only where a marker, a file outside of every volume, says that this never happened: by broker
-0, with the id that the marker names, and only if nobody with data was found in a whole round. Whoever
-keeps the marker (on Kubernetes the operator, in a ConfigMap) says `formatted` from then on. Until that
-is read the first voter stays the only one (`until_formatted`): were its volume lost before, the cluster
-would be formed again, and no majority from before may be left that goes on beside it.
+The broker asks the seeds again and again, and joins the cluster of a seed that answers. A cluster
+is formed only if a marker, a file outside of every volume, says that it was never formed: by broker
+0, with the id in the marker, and only if no seed with data was found in a whole round. The owner of
+the marker (on Kubernetes the operator, in a ConfigMap) changes it to `formatted` afterwards. Until that
+is read the first voter stays the only one (`until_formatted`): if its volume is lost before, the cluster
+is formed again, and no earlier majority may be left that continues beside it.
 
-Neighbours: `formatting` makes the data directory, `links` says who listens at an address,
-`quorum_controller` holds further voters back.
+Neighbours: `offline.formatting` makes the data directory, `control_connections` identifies a seed,
+`quorum.active_controller` holds further voters back.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from tidelog_broker.peers.hello import Identity
 log = structlog.get_logger(__name__)
 
 FIRST_BROKER: Final = 0
-"""The only one that forms a cluster."""
+"""The only broker that forms a cluster."""
 
 MARKER_BYTES_MAX: Final = 4096
-"""A marker is a line; what is longer is something else."""
+"""A marker is one line; a longer file is something else."""
 
 MARKER_PAUSE_SECONDS: Final = 1.0
-"""Between two looks at the marker, once there is a cluster."""
+"""Between two reads of the marker, once there is a cluster."""
 
 
 class State(StrEnum):
@@ -79,12 +79,14 @@ def read_marker(path: Path) -> Marker | None:
         return None
     except OSError as error:
         raise MarkerInvalid(
-            f"the formation marker {path} cannot be read: {error.strerror or error}"
+            f"the formation marker {path} cannot be read: {error.strerror or error}. Check the file and "
+            f"its permissions"
         ) from None
     right = 'write {"state": "never formatted", "clusterId": "<uuid>"}, or "formatted" once it is'
     if len(data) > MARKER_BYTES_MAX:
         raise MarkerInvalid(
-            f"the formation marker {path} is longer than {MARKER_BYTES_MAX} bytes, so it is none; {right}"
+            f"the formation marker {path} is longer than {MARKER_BYTES_MAX} bytes, so it is not a marker; "
+            f"{right}"
         )
     try:
         written = msgspec.json.decode(data, type=_Written)
@@ -94,38 +96,38 @@ def read_marker(path: Path) -> Marker | None:
 
 
 class Beginning(NamedTuple):
-    """How an empty data directory becomes that of a broker."""
+    """What a broker with an empty data directory does: it forms a cluster or joins one."""
 
     cluster_id: bytes
     forms: bool
-    """It is the first of the cluster; else it joins."""
+    """It forms the cluster; otherwise it joins."""
 
 
 class Waiting(NamedTuple):
-    """Neither can be yet."""
+    """The broker can neither join nor form a cluster yet."""
 
     reason: str
     """A sentence for logs."""
 
 
 def next_step(broker_id: int, found: bytes | None, marker: Marker | None) -> Beginning | Waiting:
-    """What follows from a round and from the marker as it was read after it. Raises `OtherCluster`.
+    """The step after a round over the seeds, given the marker as read after it. Raises `OtherCluster`.
 
     `found`: the cluster of the first seed that has one; None: no seed could be reached that has data.
     """
     if found is not None:
         if marker is not None and marker.cluster_id != found:
             raise OtherCluster(
-                f"the seeds belong to cluster {id_text(found)}, and the formation marker names "
-                f"{id_text(marker.cluster_id)}; correct the seeds, or the marker"
+                f"the seeds belong to cluster {id_text(found)}, but the formation marker names "
+                f"{id_text(marker.cluster_id)}; correct the seeds or the marker"
             )
         return Beginning(found, forms=False)
     if broker_id != FIRST_BROKER or marker is None:
-        return Waiting("no seed answers yet; they are asked again")
+        return Waiting("no seed answers yet; this broker asks them again")
     if marker.state is State.FORMATTED:
         return Waiting(
-            "this broker has an empty data directory, and its cluster was formed before: it forms no other "
-            "one, and waits for a seed with data"
+            "the data directory is empty, but the cluster was formed before: this broker forms no other "
+            "cluster, and waits for a seed with data"
         )
     return Beginning(marker.cluster_id, forms=True)
 
@@ -133,10 +135,10 @@ def next_step(broker_id: int, found: bytes | None, marker: Marker | None) -> Beg
 async def beginning(
     seeds: Iterable[Address], broker_id: int, pause_s: float, marker: Path | None = None
 ) -> Beginning:
-    """How a broker with an empty data directory begins, as soon as that is known.
+    """Waits until it is known how a broker with an empty data directory begins.
 
-    Raises `WrongPeer` if a seed will not have this broker, `OtherCluster`, and `MarkerInvalid` if the
-    marker is wrong from the start; later it is read again, for it may be half-way to its place.
+    Raises `WrongPeer` if a seed refuses this broker, `OtherCluster`, and `MarkerInvalid` if the
+    marker is invalid at the start; later it is read again, because it may be half written.
     """
     addresses, told = list(seeds), ""
     if marker is not None:
@@ -156,7 +158,7 @@ async def beginning(
 
 
 async def _ask(seeds: Iterable[Address], broker_id: int) -> bytes | None:
-    """A round: the cluster that a seed belongs to, or None when all of them were asked."""
+    """Asks all seeds once; returns the cluster of the first that has one, or None."""
     for address in seeds:
         try:
             found = await identify(address, lambda: Identity(broker_id))
@@ -184,10 +186,10 @@ async def until_formatted(
             reason = str(error)
         else:
             if found is not None and found.cluster_id != cluster_id:
-                reason = f"the formation marker is of another cluster, {id_text(found.cluster_id)}"
+                reason = f"the formation marker names another cluster, {id_text(found.cluster_id)}"
             elif found is not None and found.state is State.FORMATTED:
                 return
         if reason and reason != told:
-            log.warning("no second broker votes before the marker is right", reason=reason)
+            log.warning("no second broker can vote before the formation marker is correct", reason=reason)
         told = reason
         await asyncio.sleep(pause_s)

@@ -1,8 +1,8 @@
-"""What brokers say to each other on a control connection: Raft, requests to the controller, answers.
+"""The messages on a control connection: Raft, requests to the controller, and their answers.
 
-MessagePack maps with a tag, like commands: unknown fields are skipped. Neighbours:
-`links` carries the bytes, `controller_client` pairs requests with their answers,
-`quorum.active_controller` says what a request means.
+They are MessagePack maps with a tag, like commands; unknown fields are skipped. Neighbours:
+`control_connections` carries the bytes and pairs requests with their answers,
+`quorum.request_handler` handles the requests.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _ControlMessage(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Register(_ControlMessage, frozen=True, omit_defaults=True, tag="register?"):
-    """`core.metadata.registration.Registration`, whose fields have these names, and what the clock shows."""
+    """A `core.metadata.registration.Registration`, with the same field names, and the time of the clock."""
 
     cluster_id: bytes
     broker_id: int
@@ -58,24 +58,24 @@ class Heartbeat(_ControlMessage, frozen=True, omit_defaults=True, tag="heart?"):
     broker_id: int
     incarnation: bytes
     stopping: bool = False
-    """It wants its leaderships to go to others."""
+    """The broker asks that other brokers take over its leaderships."""
     unanswered: bool = msgspec.field(default=False, name="deaf")
-    """No heartbeat was answered for a session: the broker would not hear that it is fenced, so this one does
-    not count as a sign of life."""
+    """No heartbeat was answered for a session. The broker would not hear that it is fenced, so this heartbeat
+    does not count as a sign of life."""
     damaged: tuple[ReplicaName, ...] = ()
-    """Its replicas with a damaged range (2c), or the first so many of them."""
+    """Its replicas with a damaged range (2c), or the first of them."""
     feature_level: int = 1
-    """The newest that its software understands."""
+    """The newest feature level that its software understands."""
     clock_off: bool = False
-    """Its clock is further from the cluster's than it may be (F7)."""
+    """Its clock is further from the cluster's clock than allowed (F7)."""
     clock_yields: bool = False
-    """It is so for some seconds: others should lead what it leads (R18)."""
+    """The clock has been off for some seconds: others should lead what this broker leads (R18)."""
     clock_us: int = 0
-    """What its clock shows, µs since the epoch; 0: not said."""
+    """The time of its clock, µs since the epoch; 0: not given."""
 
 
 class Report(_ControlMessage, frozen=True, omit_defaults=True, tag="report?"):
-    """R14: what a broker has against another one."""
+    """R14: the evidence of one broker against another."""
 
     reporter: int
     reporter_run: bytes
@@ -86,13 +86,13 @@ class Report(_ControlMessage, frozen=True, omit_defaults=True, tag="report?"):
 
 
 class ChangeIsr(_ControlMessage, frozen=True, omit_defaults=True, tag="isr?"):
-    """R4; the image tells what became of it."""
+    """R4; the image shows the result."""
 
     proposals: tuple[IsrProposal, ...]
 
 
 class LoseReplicas(_ControlMessage, frozen=True, omit_defaults=True, tag="lost?"):
-    """A running broker had to set logs aside (2c)."""
+    """A running broker set logs aside (2c)."""
 
     broker_id: int
     incarnation: bytes
@@ -100,7 +100,7 @@ class LoseReplicas(_ControlMessage, frozen=True, omit_defaults=True, tag="lost?"
 
 
 class Settled(_ControlMessage, frozen=True, omit_defaults=True, tag="settled?"):
-    """N5: another broker may lead these now, and leaves nobody in doubt."""
+    """N5: another broker may lead these now, without leaving any writer in doubt."""
 
     broker_id: int
     incarnation: bytes
@@ -108,18 +108,18 @@ class Settled(_ControlMessage, frozen=True, omit_defaults=True, tag="settled?"):
 
 
 class AllocateBlock(_ControlMessage, frozen=True, omit_defaults=True, tag="block?"):
-    """Producer ids for a broker to give out."""
+    """A request for producer ids that the broker gives out."""
 
     broker_id: int
     count: int
 
 
 class Confirm(_ControlMessage, frozen=True, omit_defaults=True, tag="confirm?"):
-    """Which version has everything that is committed now (ReadIndex, M5)."""
+    """Asks for a version that has everything that is committed now (ReadIndex, M5)."""
 
 
 class Known(_ControlMessage, frozen=True, omit_defaults=True, tag="known?"):
-    """Whether the image shows a broker on a disk, as a broker asks whose metadata log is empty.
+    """Asks whether the image shows a broker on a disk. A broker whose metadata log is empty sends it.
 
     Answered with a version of 0 if not."""
 
@@ -128,7 +128,7 @@ class Known(_ControlMessage, frozen=True, omit_defaults=True, tag="known?"):
 
 
 class Call(_ControlMessage, frozen=True, omit_defaults=True, tag="call?"):
-    """A client's request that came to a broker that is not the controller, verbatim."""
+    """A client's request, verbatim, from a broker that is not the controller."""
 
     rpc: str
     request: bytes
@@ -153,12 +153,12 @@ Request: TypeAlias = (
 
 class Done(_ControlMessage, frozen=True, omit_defaults=True, tag="done"):
     version: int = 0
-    """Of the image that shows it, or a later one."""
+    """The version of the image that shows the result, or a later version."""
     clock_us: int = 0
-    """The cluster's clock, µs since the epoch, in answers to registrations and heartbeats; 0: not said, or
+    """The cluster's clock, µs since the epoch, in answers to registrations and heartbeats; 0: not given, or
     the controller does not know it yet (R18)."""
     wished: tuple[Led, ...] = ()
-    """Leaderships that the asker is to settle, in answers to heartbeats."""
+    """Leaderships that the sender must settle, in answers to heartbeats."""
 
 
 class Block(_ControlMessage, frozen=True, omit_defaults=True, tag="block"):
@@ -172,7 +172,7 @@ class Called(_ControlMessage, frozen=True, omit_defaults=True, tag="called"):
 
 
 class NotControllerResponse(_ControlMessage, frozen=True, omit_defaults=True, tag="elsewhere"):
-    """The asked broker is not the controller; None, and no host: it does not know who is."""
+    """The broker is not the controller; None and no host: it does not know which broker is."""
 
     controller: int | None = None
     host: str = ""
@@ -193,7 +193,7 @@ Answer: TypeAlias = Done | Block | Called | NotControllerResponse | Failed
 
 class Ask(_ControlMessage, frozen=True, omit_defaults=True, tag="ask"):
     id: int
-    """Counted by the asker, for one connection."""
+    """A number that the sender counts for each connection."""
     request: Request
 
 
@@ -231,7 +231,7 @@ def decode(data: bytes | memoryview) -> ControlMessage:
 
 
 def failed(error: TidelogError) -> Answer:
-    """What the asker is told of an error."""
+    """The answer that carries an error."""
     if isinstance(error, NotController):
         host, port = error.address or ("", 0)
         return NotControllerResponse(error.controller, host, port)
@@ -239,7 +239,7 @@ def failed(error: TidelogError) -> Answer:
 
 
 def raised(answer: NotControllerResponse | Failed) -> TidelogError:
-    """The error that an answer is."""
+    """The error that an answer carries."""
     if isinstance(answer, NotControllerResponse):
         address = (answer.host, answer.port) if answer.host else None
         return NotController(answer.controller, address)

@@ -60,7 +60,7 @@ Accept = Callable[[Hello], Receiver]
 
 
 class PeerConnection(asyncio.BufferedProtocol):
-    """See the module. `listener` and `dialing` make one."""
+    """One connection; `listener` and `dialing` make it."""
 
     def __init__(
         self, me: Callable[[], Identity], *, accept: Accept | None = None, hello: Hello | None = None

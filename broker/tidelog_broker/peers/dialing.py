@@ -1,4 +1,4 @@
-"""Opening a connection to another broker."""
+"""Opens a connection to another broker."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def dial(
     timeout_s: float,
     message: bytes = b"",
 ) -> PeerConnection:
-    """A connection whose both ends have greeted; `serve` it before the next await.
+    """A connection on which both ends have greeted; `serve` it before the next await.
 
     Raises `PeerRefused`, `PeerUnreachable`, `WrongPeer`, `ProtocolBroken`.
     """

@@ -11,29 +11,29 @@ class PeerError(BrokerError):
 
 
 class ProtocolBroken(PeerError):
-    """What the other end sent is no frame or no word of ours."""
+    """The other end sent something that is no frame or no message of this protocol."""
 
 
 class PeerUnreachable(PeerError):
-    """No connection came about: no route, no answer in time, or it broke during the first words."""
+    """There is no connection: no route, no answer in time, or it broke before both ends had greeted."""
 
 
 class PeerRefused(PeerError):
-    """Its machine refused the connection: nobody listens there, so the process is gone (R14)."""
+    """The machine refused the connection: no process listens there, so the broker ended (R14)."""
 
 
 class WrongPeer(PeerError):
-    """A broker, but not one that may be talked to: another cluster, another id, another version."""
+    """The other end is a broker that this one must not talk to: of another cluster, id or version."""
 
 
 class DirectoryRestored(WrongPeer):
-    """The data directory of the broker that is refused was put back from a copy (R19)."""
+    """The data directory of the broker that is refused was restored from a copy (R19)."""
 
 
 class OtherHistory(WrongPeer):
-    """A broker of this cluster whose metadata log is of another history: a recovery was forced (M2)."""
+    """The metadata log of the other broker has another history: a recovery was forced (M2)."""
 
     def __init__(self, reason: str, recoveries: tuple[Recovery, ...]) -> None:
         super().__init__(reason)
         self.recoveries = recoveries
-        """Of the end that refuses."""
+        """The history at the end that refuses."""

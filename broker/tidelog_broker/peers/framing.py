@@ -1,10 +1,10 @@
-"""Bytes to frames and back: a length, a header, and a payload that is not copied on its way.
+"""Turns bytes into frames and back: a length, a header, and a payload that is not copied on its way.
 
 A frame is ``<u32 length of all that follows the length> <u32 header length> header payload``,
-little-endian. The header is small and is parsed by whoever gets it; the payload is record batches
-or an image. A frame without header says that its sender is alive.
+little-endian. The header is small, and the receiver parses it; the payload is record batches
+or an image. A frame without a header shows that its sender is alive.
 
-Small frames share one buffer and are copied out of it; a large one gets a buffer of its own, in which
+Small frames share one buffer and are copied out of it; a large frame gets its own buffer, in which
 it is received and stays.
 """
 
@@ -26,13 +26,13 @@ FRAME_BYTES_MAX = 256 << 20
 """An image of the metadata, or a few batches of the largest size (64 MiB)."""
 
 GREETING_BYTES_MAX = 64 << 10
-"""Before both ends have said who they are: a stranger's claim must not cost memory."""
+"""The limit before both ends are identified: the claim of a stranger must not cost memory."""
 
 BUFFER_BYTES = 128 << 10
-"""Of the shared buffer."""
+"""The size of the shared buffer."""
 
 LARGE_BYTES_MIN = 32 << 10
-"""A frame of this size gets a buffer of its own, unless it is in the shared one already."""
+"""A frame of this size gets its own buffer, unless it is in the shared buffer already."""
 
 
 class Frame(NamedTuple):
@@ -41,7 +41,7 @@ class Frame(NamedTuple):
 
 
 def pack(header: bytes, payload_bytes: int = 0) -> bytes:
-    """What stands in front of a payload of that size."""
+    """The bytes in front of a payload of that size."""
     assert len(header) <= HEADER_BYTES_MAX, len(header)
     assert payload_bytes <= FRAME_BYTES_MAX - len(header) - PREFIX_BYTES, payload_bytes
     return _PREFIX.pack(4 + len(header) + payload_bytes, len(header)) + header
@@ -51,7 +51,7 @@ ALIVE = pack(b"")
 
 
 class FrameBuffer:
-    """Where received bytes go, and frames come out."""
+    """Takes received bytes and returns frames."""
 
     __slots__ = ("_end", "_filled", "_large", "_small", "_start", "_view", "frame_bytes_max")
 
@@ -61,10 +61,10 @@ class FrameBuffer:
         self._small = bytearray(BUFFER_BYTES)
         self._view = memoryview(self._small)
         self._start = 0
-        """Of what is in the shared buffer and not taken apart yet."""
+        """Where the unread bytes in the shared buffer begin."""
         self._end = 0
         self._large: memoryview | None = None
-        """The frame that is being received into a buffer of its own, prefix included."""
+        """The frame that is being received into its own buffer, with its prefix."""
         self._filled = 0
 
     def room(self) -> memoryview:
@@ -74,7 +74,7 @@ class FrameBuffer:
         return self._view[self._end :]
 
     def took(self, count: int) -> Iterator[Frame]:
-        """So many bytes were put into `room`; the frames that are whole now, to be taken to the end.
+        """So many bytes were put into `room`; yields the frames that are whole now. The caller must take all.
 
         Raises `ProtocolBroken`.
         """
@@ -97,8 +97,8 @@ class FrameBuffer:
             length, header_bytes = _PREFIX.unpack_from(view, start)
             if not 4 + header_bytes <= length <= self.frame_bytes_max or header_bytes > HEADER_BYTES_MAX:
                 raise ProtocolBroken(
-                    f"a frame claims {length} bytes with a header of {header_bytes}; at most "
-                    f"{self.frame_bytes_max} and {HEADER_BYTES_MAX} may be"
+                    f"a frame claims {length} bytes with a header of {header_bytes}; the limits are "
+                    f"{self.frame_bytes_max} and {HEADER_BYTES_MAX}"
                 )
             size = 4 + length
             if end - start < size:

@@ -1,6 +1,6 @@
-"""The first words of a connection: who speaks, and what the connection is for.
+"""The greeting on a connection: which broker speaks, and what the connection is for.
 
-Both ends say who they are once, so that everything after it is known to come from that run of that
+Both ends identify themselves once, so that everything after it is known to come from that run of that
 broker of that cluster on that disk (R2): another run is another connection.
 """
 
@@ -15,7 +15,7 @@ from tidelog_broker.model import Recovery
 from tidelog_broker.peers.errors import DirectoryRestored, OtherHistory, ProtocolBroken, WrongPeer
 
 VERSION = 1
-"""Of the frames and messages between brokers."""
+"""The version of the frames and messages between brokers."""
 
 
 class ConnectionKind(StrEnum):
@@ -34,16 +34,16 @@ class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
 
     broker_id: int
     cluster_id: bytes = b""
-    """Empty: a broker that is about to join, and does not know it yet."""
+    """Empty: the broker is about to join a cluster, and does not know its id yet."""
     directory_id: bytes = b""
     incarnation: bytes = b""
     host: str = ""
-    """Where its peer listener is reached; empty: nowhere."""
+    """The host of its peer listener; empty: it has none."""
     port: int = 0
     recoveries: tuple[Recovery, ...] | None = None
     """The history of its metadata log (M2); None: its log is empty, or its version does not say."""
     starts: int | None = None
-    """How many its data directory has counted (R19). None: it has no directory, or an earlier version."""
+    """How many starts its data directory has counted (R19). None: no directory, or an earlier version."""
 
     def __repr__(self) -> str:
         run = self.incarnation.hex()[:8]
@@ -55,13 +55,13 @@ class Hello(msgspec.Struct, frozen=True, omit_defaults=True, tag="hello"):
     lane: ConnectionKind
     version: int = VERSION
     target: int | None = None
-    """The broker that the dialer means to reach; None: whoever is there."""
+    """The broker that the dialer wants to reach; None: any broker."""
     message: bytes = b""
-    """For the users of the connection: what they must know before the first message."""
+    """For the user of the connection: facts that it needs before the first message."""
 
 
 class Refusal(msgspec.Struct, frozen=True, omit_defaults=True, tag="refused"):
-    """Instead of a hello: why not."""
+    """The answer in place of a hello: why the connection is refused."""
 
     reason: str
     recoveries: tuple[Recovery, ...] | None = None
@@ -79,23 +79,23 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Hello | Refusal] = msgspec.msgpack.Decoder(Hello | Refusal)
 
 
-def encode(words: Hello | Refusal) -> bytes:
-    return _encoder.encode(words)
+def encode(greeting: Hello | Refusal) -> bytes:
+    return _encoder.encode(greeting)
 
 
 def decode(data: bytes) -> Hello:
     """Raises `WrongPeer` for a refusal and `ProtocolBroken` for anything else."""
     try:
-        words = _decoder.decode(data)
+        greeting = _decoder.decode(data)
     except (msgspec.DecodeError, ValueError) as error:
         raise ProtocolBroken(f"the first frame is no greeting of a broker ({error})") from error
-    if isinstance(words, Refusal):
-        if words.recoveries is not None:
-            raise OtherHistory(words.reason, words.recoveries)
-        if words.restored:
-            raise DirectoryRestored(words.reason)
-        raise WrongPeer(words.reason)
-    return words
+    if isinstance(greeting, Refusal):
+        if greeting.recoveries is not None:
+            raise OtherHistory(greeting.reason, greeting.recoveries)
+        if greeting.restored:
+            raise DirectoryRestored(greeting.reason)
+        raise WrongPeer(greeting.reason)
+    return greeting
 
 
 def check(hello: Hello, me: Identity) -> None:
@@ -103,16 +103,15 @@ def check(hello: Hello, me: Identity) -> None:
     them = hello.sender
     if hello.version != VERSION:
         raise WrongPeer(
-            f"broker {them.broker_id} speaks version {hello.version} between brokers, not {VERSION}"
+            f"broker {them.broker_id} uses version {hello.version} of the protocol between brokers, this "
+            f"one {VERSION}"
         )
     if them.cluster_id and me.cluster_id and them.cluster_id != me.cluster_id:
         raise WrongPeer(
-            f"broker {them.broker_id} is of cluster {id_text(them.cluster_id)}, "
-            f"this one of {id_text(me.cluster_id)}; check the addresses of peers"
+            f"broker {them.broker_id} belongs to cluster {id_text(them.cluster_id)}, "
+            f"this one to {id_text(me.cluster_id)}; check the addresses of peers"
         )
     if hello.target is not None and hello.target != me.broker_id:
         raise WrongPeer(f"this is broker {me.broker_id}, not {hello.target}; check the addresses of peers")
     if them.broker_id == me.broker_id and them.incarnation != me.incarnation:
-        raise WrongPeer(
-            f"both ends call themselves broker {me.broker_id}; ids of brokers must differ within a cluster"
-        )
+        raise WrongPeer(f"both ends are broker {me.broker_id}; give each broker of a cluster its own id")

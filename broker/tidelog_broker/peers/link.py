@@ -1,6 +1,6 @@
-"""Keeps a connection to one broker open, and says what it means when it cannot.
+"""Keeps a connection to one broker open, and reports the evidence when it cannot.
 
-Neighbours: `dialing` opens, `watch` judges. What the connection carries is its receiver's business.
+Neighbours: `dialing` opens the connection, `watch` judges it, and the receiver knows what it carries.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ PAUSE_SECONDS_MAX: Final = 1.0
 
 
 class Owner(Receiver, Protocol):
-    """Who uses the link."""
+    """The user of the link."""
 
     def address(self) -> tuple[str, int] | None:
-        """Where the broker is thought to be; None: unknown for now."""
+        """The address of the broker; None: it is not known yet."""
 
     def evidence(self, evidence: Evidence | None) -> None:
-        """What is known against the broker changed."""
+        """The evidence against the broker changed."""
 
     def directory_restored(self, reason: str) -> None:
-        """The broker says that the data directory here was put back from a copy (R19)."""
+        """The broker reports that the data directory here was restored from a copy (R19)."""
 
 
 class PeerLink:
-    """See the module. Of one event loop."""
+    """A connection that is dialed again whenever it breaks. Belongs to one event loop."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class PeerLink:
             await connection.end(reason)
 
     def hurry(self) -> None:
-        """Dials now: the address is known, or there is reason to think that the broker is back."""
+        """Dials now: the address is known, or the broker is probably back."""
         self._hurry.set()
 
     async def _run(self) -> None:
@@ -92,9 +92,11 @@ class PeerLink:
             try:
                 connection = await self._dial(first=not pause)
             except Exception as error:
-                # PeerError is what is expected. Whatever else it is, giving up would end replication.
+                # A PeerError is expected. After any other error, giving up would end replication.
                 if not isinstance(error, PeerError):
-                    log.exception("a link failed unexpectedly; it tries again", broker=self._broker_id)
+                    log.exception(
+                        "a link to another broker failed unexpectedly; it dials again", broker=self._broker_id
+                    )
                 if isinstance(error, DirectoryRestored):
                     self._owner.directory_restored(str(error))
                 connection = None
@@ -108,7 +110,7 @@ class PeerLink:
         address = self._owner.address()
         if address is None:
             return None
-        # A redial that takes longer is evidence already, and goes on.
+        # A redial that takes longer is evidence already; it continues all the same.
         late = self._loop.call_later(REDIAL_SECONDS_MAX, self._redial_is_late) if first else None
         try:
             return await dial(
@@ -154,7 +156,7 @@ class PeerLink:
 
 
 class _Ending:
-    """A receiver that also says when it is over."""
+    """A receiver that also sets an event when the connection ends."""
 
     def __init__(self, receiver: Receiver, ended: asyncio.Event) -> None:
         self._receiver = receiver
@@ -175,7 +177,7 @@ class _Ending:
 
 
 async def _either(event: asyncio.Event, seconds: float) -> None:
-    """Until the event, or so long."""
+    """Waits until the event, at most so many seconds."""
     try:
         async with asyncio.timeout(seconds):
             await event.wait()

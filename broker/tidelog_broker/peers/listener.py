@@ -1,4 +1,4 @@
-"""Takes connections of other brokers."""
+"""Accepts connections of other brokers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tidelog_broker.peers.connection import Accept, PeerConnection
 from tidelog_broker.peers.hello import Identity
 
 BACKLOG = 128
-"""Connections that the kernel holds for us; a cluster has a few per broker."""
+"""Connections that the kernel holds until they are accepted; each broker of the cluster opens a few."""
 
 
 class PeerListener:
@@ -21,7 +21,7 @@ class PeerListener:
         self._server: asyncio.Server | None = None
         self._connections: dict[PeerConnection, None] = {}
         self.port = 0
-        """The one that was bound."""
+        """The port that was bound."""
 
     def __repr__(self) -> str:
         return f"<PeerListener port={self.port} connections={len(self._connections)}>"
@@ -39,7 +39,7 @@ class PeerListener:
         return connection
 
     async def stop(self, reason: str) -> None:
-        """Takes nothing more, and ends what it took."""
+        """Accepts no more connections, and ends those that it accepted."""
         if self._server is None:
             return
         self._server.close()

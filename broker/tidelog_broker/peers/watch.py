@@ -1,8 +1,8 @@
-"""What a broken or silent connection proves against a broker (R14). Pure: the time comes in.
+"""Decides what a broken or silent connection proves against a broker (R14). Pure: time is a parameter.
 
-A process that ended is *refused* at the first redial: its machine is there and says that nobody
-listens. A machine that ended *resets* or swallows it. One that hangs is *silent* on a connection that
-stands. Everything else, such as one lost connection that the next dial mends, proves nothing.
+A process that ended is *refused* at the first redial: its machine is there and reports that no process
+listens. A machine that ended *resets* the redial or swallows it. A process that hangs is *silent* on an open
+connection. Nothing else proves anything, for example a lost connection that the next dial replaces.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ SILENCE_SECONDS_MAX: Final = 0.5
 """`peer_silence_max`: a connection says something every 0.1 s (`connection.KEEPALIVE_SECONDS`)."""
 
 REDIAL_SECONDS_MAX: Final = 0.05
-"""A redial that has not come about by then counts as failed (R14)."""
+"""A redial that takes longer counts as failed (R14)."""
 
 
 class Evidence(StrEnum):
-    """In the order of what they are worth."""
+    """The strongest first."""
 
     REFUSED = "refused"
     RESET = "reset"
@@ -28,7 +28,7 @@ class Evidence(StrEnum):
 
 
 class Watch:
-    """What is known against one broker. Times in seconds of one clock."""
+    """The evidence against one broker. Times are seconds of one clock."""
 
     __slots__ = ("_in_doubt", "_looked", "_since", "_was_up", "evidence")
 
@@ -36,12 +36,12 @@ class Watch:
         self.evidence: Evidence | None = None
         """None: nothing."""
         self._was_up = False
-        """It was connected since it was last found gone: never having been there proves nothing."""
+        """It was connected since it was last found gone. A broker that was never there proves nothing."""
         self._in_doubt = False
-        """How the connection ended says nothing of the other end, unless that refuses the next one."""
+        """The end of the connection proves nothing against the other end, unless it refuses the next one."""
         self._looked = now
         self._since = now
-        """Silence counts from here, if it was heard before."""
+        """Silence counts from here if the broker was heard earlier."""
 
     def connected(self, now: float) -> None:
         self._was_up = True
@@ -50,10 +50,10 @@ class Watch:
         self.evidence = None
 
     def ended(self, now: float, *, silent: bool) -> None:
-        """The connection is over; `silent`: given up here, because nothing was heard.
+        """The connection ended; `silent`: this end gave it up, because nothing was heard.
 
-        A silence stays what it was, whatever comes of the next dial. And the other end gives up, too:
-        whoever wakes up to find all connections gone was itself the silent one.
+        Silence stays silence, whatever the next dial brings. And the other end gives up, too:
+        a process that wakes up and finds all connections gone was the silent one itself.
         """
         self._in_doubt = silent or now - self._looked > STALL_SECONDS
         if silent:
@@ -66,13 +66,13 @@ class Watch:
             self._was_up = False
 
     def unreachable(self) -> None:
-        """A dial came to nothing in time."""
+        """A dial failed, or did not succeed in time."""
         if self._was_up and not self._in_doubt:
             self.evidence = Evidence.RESET
             self._was_up = False
 
     def look(self, heard: float, now: float) -> None:
-        """It is connected and last said something at `heard`. To be called every 0.1 s or so."""
+        """It is connected and was last heard at `heard`. To be called about every 0.1 s."""
         if now - self._looked > STALL_SECONDS:
             self._since = now
         self._looked = now

@@ -1,9 +1,9 @@
-"""What only the controller does: for the length of one leadership of the metadata quorum.
+"""What only the controller does, during one leadership of the metadata quorum.
 
-`ActiveController` begin when a leader knows what is committed and end with its leadership. They keep
+An `ActiveController` begins when a leader knows what is committed, and ends with the leadership. It keeps
 the image after every entry of the log, on which decisions are made, and the memory that
-is the controller's alone: sessions, reports, clocks, and who had rather not lead (M3). The decisions
-are `core.metadata`'s.
+only the controller has: sessions, reports, clocks, and brokers that should not lead (M3). `core.metadata`
+makes the decisions.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from tidelog_broker.quorum.driver import RaftDriver
 log = structlog.get_logger(__name__)
 
 COMMANDS_AT_ONCE_MAX: Final = 100
-"""Of the controller's own accord, at one tick."""
+"""Commands that the controller proposes unasked in one tick."""
 
 CAUGHT_UP_ENTRIES: Final = 5
-"""A learner that lacks no more can vote."""
+"""A learner that lacks at most so many entries can vote."""
 
 TIP_BYTES: Final = 4 << 20
-"""Entries read at a time when duties begin."""
+"""Bytes of entries read at a time when the role begins."""
 
 
 class ActiveController:
-    """See the module."""
+    """The controller's role in one term of the quorum."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class ActiveController:
         voters_wanted: int,
         formed: Callable[[], bool],
     ) -> None:
-        """`image`: what is applied; `formed`: it is known outside of all volumes that there is a cluster."""
+        """`image`: the applied one; `formed`: it is known outside of all volumes that a cluster exists."""
         self._driver = driver
         self.node = driver.node
         self.term = driver.node.term
@@ -62,7 +62,7 @@ class ActiveController:
         self.tip = image
         """The image after every entry of the log."""
         self.images: dict[int, ClusterImage] = {}
-        """The tip after each entry that these duties proposed and that is not applied yet."""
+        """The tip after each entry that was proposed here and is not applied yet."""
         self.sessions = Sessions()
         self.clocks = Clocks()
         self.deprioritized = DeprioritizedLeaders()
@@ -75,7 +75,7 @@ class ActiveController:
         return f"<ActiveController term={self.term} {self.tip!r}>"
 
     def _catch_up(self) -> None:
-        """Entries of earlier leaders that are not applied yet."""
+        """Brings the tip up to entries of earlier leaders that are not applied yet."""
         raft_log, index = self.node.log, self._driver.applied + 1
         while index <= raft_log.last_index:
             for entry in raft_log.entries(index, raft_log.last_index + 1, TIP_BYTES):
@@ -84,7 +84,7 @@ class ActiveController:
                 index = entry.index + 1
 
     def propose(self, commands: Sequence[Command]) -> int:
-        """Index of the last one. Raises `core.raft.errors.Busy`, `NotRaftLeader`, and `InvalidRequest`."""
+        """The index of the last entry. Raises `core.raft.errors.Busy`, `NotRaftLeader`, `InvalidRequest`."""
         last = self._driver.propose([encode_command(command) for command in commands])
         for index, command in enumerate(commands, last - len(commands) + 1):
             self.tip = apply(self.tip, command, index)
@@ -92,7 +92,7 @@ class ActiveController:
         return last
 
     def report(self, report: Report, now_ms: int) -> None:
-        """R14: what a broker has against another counts from now."""
+        """R14: the evidence of one broker against another counts from now."""
         self._upkeep.reports.report(
             self.tip,
             reporter=report.reporter,
@@ -105,7 +105,7 @@ class ActiveController:
         self.keep_up(now_ms)
 
     def keep_up(self, now_ms: int) -> None:
-        """What has to be done unasked, now."""
+        """Proposes what has to be done now without a request."""
         for _ in range(COMMANDS_AT_ONCE_MAX):
             command = self._upkeep.next_command(self.tip, now_ms)
             if command is None:
@@ -113,9 +113,9 @@ class ActiveController:
             try:
                 self.propose([command])
             except (Busy, NotRaftLeader):
-                # It is asked for again, and a report repeated.
+                # The next tick proposes it again, and reports are repeated.
                 return
-            log.info("the controller acts", command=repr(command)[:200])
+            log.info("the controller proposes a change on its own", command=repr(command)[:200])
         self._raise_feature_level()
         self._plan_voters()
 
@@ -127,11 +127,11 @@ class ActiveController:
             self.propose([command])
         except (Busy, NotRaftLeader):
             return
-        log.info("every broker understands another feature level", level=command.level)
+        log.info("the feature level of the cluster rises: every broker understands it", level=command.level)
 
     @property
     def alone(self) -> bool:
-        """One broker votes, and may not be joined by a second one yet (M1)."""
+        """Only one broker votes, and a second one may not vote yet (M1)."""
         return len(self.node.configuration.voters) == 1 and not self._formed()
 
     def _plan_voters(self) -> None:
@@ -157,7 +157,7 @@ class ActiveController:
         except (Busy, NotRaftLeader):
             return
         log.info(
-            "the voters of the metadata change",
+            "the voters of the metadata quorum change",
             voters=[voter.broker_id for voter in planned.voters],
             learners=[learner.broker_id for learner in planned.learners],
         )

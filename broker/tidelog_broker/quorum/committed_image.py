@@ -1,8 +1,8 @@
-"""The image as far as it is committed here, and everybody who waits for it or watches it.
+"""The committed image here, and everything that waits for it or watches it.
 
-Entries are applied in order, watchers are told once for all that came together, and then
-those are answered who asked for the changes. Neighbours: `driver` hands out what is
-committed, `pending_changes` has who waits for an entry.
+Entries are applied in order. Watchers are told once for entries that come together, and then
+the callers of the changes are answered. Neighbours: `driver` hands out committed
+entries, `pending_changes` keeps the callers that wait for an entry.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = structlog.get_logger(__name__)
 
 
 class CommittedImage:
-    """See the module. Of one event loop."""
+    """The committed image and its watchers. Belongs to one event loop."""
 
     def __init__(self, snapshot: Snapshot | None) -> None:
         self.now = ClusterImage() if snapshot is None else decode_image(snapshot.data)
@@ -46,7 +46,7 @@ class CommittedImage:
         return unwatch
 
     async def until(self, condition: Callable[[], bool], seconds: float | None) -> None:
-        """Raises TimeoutError. `condition` is looked at whenever `look` is called."""
+        """Raises TimeoutError. `look` checks `condition`."""
         if condition():
             return
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -55,7 +55,7 @@ class CommittedImage:
             await done
 
     def look(self) -> None:
-        """Something may have changed that somebody waits for."""
+        """Something may have changed: checks the conditions that are waited for."""
         if not self._conditions:
             return
         for condition, done in self._conditions:
@@ -64,7 +64,7 @@ class CommittedImage:
         self._conditions = [one for one in self._conditions if not one[1].done()]
 
     def apply(self, entries: Sequence[Entry], active: ActiveController | None) -> None:
-        """`active`, if there are any, have made the images of their own entries already."""
+        """`active`, if there is one, has made the images of its own entries already."""
         before = self.now
         for entry in entries:
             if entry.type is EntryType.COMMAND:
@@ -77,7 +77,7 @@ class CommittedImage:
         self.waiting.answer()
 
     def restore(self, snapshot: Snapshot) -> None:
-        """A leader's image takes its place."""
+        """A leader's snapshot replaces the image."""
         before, self.now = self.now, decode_image(snapshot.data)
         self._tell(before)
         self.waiting.jumped(snapshot.index)
@@ -89,4 +89,6 @@ class CommittedImage:
             try:
                 watcher(before, self.now)
             except Exception:
-                log.exception("a watcher of the metadata failed", watcher=repr(watcher))
+                log.exception(
+                    "a watcher of the metadata failed with an internal error", watcher=repr(watcher)
+                )

@@ -1,11 +1,11 @@
-"""Who changes the cluster's metadata, and tells the others (DESIGN section 6).
+"""The metadata of the cluster as the rest of the broker uses it (DESIGN section 6).
 
-`Controller` is what the rest of the broker sees; `quorum_controller` has the one that a
+`Controller` is the interface; `quorum_controller` has the implementation that a
 broker runs, for a cluster of any size.
 
 Decisions are made on the image that the command will be applied to, the one after all
-changes still on their way to a majority's disks, so that two requests at once cannot both be
-right about a name; answers wait until everything they rest on is committed.
+changes that are still on their way to a majority's disks, so that two requests at once cannot both get the
+same name. Answers wait until everything they rest on is committed.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from tidelog_broker.core.metadata.commands import Command
 from tidelog_broker.core.metadata.image import ClusterImage
 
 PRODUCER_ID_BLOCK = 1000
-"""Producer ids that a broker takes with one entry; those it has not given out are lost when it stops."""
+"""Producer ids that a broker takes with one entry; ids that it did not give out are lost when it stops."""
 
 Decision = Callable[[ClusterImage], Command | None]
-"""What a request means for an image: pure (`core.metadata.decide`); None: it is so already."""
+"""The command of a request for an image: pure (`core.metadata.decide`); None: nothing has to change."""
 
 Watcher = Callable[[ClusterImage, ClusterImage], None]
-"""Told on the event loop, with the image before and the image now; never slow, never raises."""
+"""Called on the event loop with the image before and the image now; must be fast and must not raise."""
 
 
 class Change(NamedTuple):
-    """What became of a request."""
+    """The result of a request."""
 
     image: ClusterImage
-    """Right after it."""
+    """The image right after it."""
     command: Command | None
-    """None: what was asked for was so already."""
+    """None: nothing had to change."""
 
 
 class Controller(Protocol):
@@ -40,7 +40,7 @@ class Controller(Protocol):
 
     @property
     def image(self) -> ClusterImage:
-        """The newest that is committed, as far as this broker knows."""
+        """The newest committed image that this broker knows."""
 
     @property
     def leader(self) -> int | None:
@@ -62,16 +62,16 @@ class Controller(Protocol):
         """Commits commands that need no decision; the image right after the last. Raises like `change`."""
 
     def watch(self, watcher: Watcher) -> Callable[[], None]:
-        """Has `watcher` told of every change from now on; returns what ends that."""
+        """Calls `watcher` for every change from now on; returns a function that ends this."""
 
     async def allocate_producer_id(self) -> int:
         """An id that was never given out before (R8), on any broker. Raises like `change`."""
 
     async def newest(self) -> ClusterImage:
-        """The image here, once it has everything that was committed when it was asked (M5).
+        """The image here, once it has everything that was committed when this was called (M5).
 
         Raises what a request to the controller raises; nothing is changed by it.
         """
 
     async def close(self) -> None:
-        """Refuses what comes from now on, waits for what is on its way, closes the log."""
+        """Refuses new changes, waits for pending ones, closes the log."""

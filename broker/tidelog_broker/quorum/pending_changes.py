@@ -1,8 +1,8 @@
-"""Who waits for entries of the metadata log, and what becomes of them.
+"""Keeps the callers that wait for entries of the metadata log, and answers them.
 
-An entry is told by its index and the term in which it was proposed: when another term's
-entry is applied at its index, it never will be. So who waits is answered for sure even if
-leadership is lost meanwhile, unless a leader's image jumps over the index.
+An entry is identified by its index and the term in which it was proposed: when an entry of another term
+is applied at its index, it never will be. So a caller gets a certain answer even if the
+leadership is lost meanwhile, unless a snapshot of a leader jumps over the index.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class _Waiting(NamedTuple):
 
 
 class WaitingChanges:
-    """See the module. Of one event loop."""
+    """The callers that wait, by the index of their entry. Belongs to one event loop."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -44,12 +44,12 @@ class WaitingChanges:
         return done
 
     def applied(self, index: int, term: int, image: ClusterImage) -> None:
-        """The entry at `index` was applied; who waits for it is answered by `answer`."""
+        """The entry at `index` was applied; `answer` answers its callers."""
         for waiting in self._waiting.pop(index, ()):
             self._due.append((waiting, term, image))
 
     def answer(self) -> None:
-        """Everybody else knows of the new image: now those who asked."""
+        """All watchers know the new image; now the callers are answered."""
         due, self._due = self._due, []
         self._count -= len(due)
         for waiting, term, image in due:
@@ -60,20 +60,22 @@ class WaitingChanges:
             else:
                 _refuse(
                     waiting,
-                    Unavailable("another controller took over; nothing was changed", retry_after_ms=100),
+                    Unavailable(
+                        "another controller took over; nothing was changed, try again", retry_after_ms=100
+                    ),
                 )
 
     def jumped(self, index: int) -> None:
-        """A leader's image stands at `index`: what became of the entries up to there is not known."""
+        """A leader's snapshot reaches to `index`: it is not known what became of the entries up to there."""
         error = TimedOut("the controller changed meanwhile; the change may have been made")
         self._refuse((at for at in self._waiting if at <= index), error)
 
     def refuse_behind(self, index: int, error: TidelogError) -> None:
-        """The entries behind `index` are nowhere."""
+        """No broker has the entries behind `index`."""
         self._refuse((at for at in self._waiting if at > index), error)
 
     async def drained(self, seconds: float) -> None:
-        """Waits until everybody has an answer, or so long."""
+        """Waits until all callers have an answer, at most so many seconds."""
         waiting = [one.done for group in self._waiting.values() for one in group if not one.done.done()]
         if waiting:
             await asyncio.wait(waiting, timeout=seconds)
@@ -89,13 +91,16 @@ class WaitingChanges:
 
 def _refuse(waiting: _Waiting, error: TidelogError) -> None:
     waiting.done.set_exception(error)
-    waiting.done.exception()  # it counts as seen, whether or not somebody still waits
+    waiting.done.exception()  # it counts as seen, whether or not a caller still waits
 
 
 def refused_by_disk(error: OSError) -> TidelogError:
-    """Nothing was written: what a client is told."""
+    """The error for a client when nothing was written."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return DiskFull(
-            "the broker's volume is full: nothing was changed; free some room", retry_after_ms=1000
+            "the volume of the broker is full, so nothing was changed. Free some space on it",
+            retry_after_ms=1000,
         )
-    return Unavailable(f"the metadata could not be written: {error.strerror or error}; nothing was changed")
+    return Unavailable(
+        f"the metadata could not be written, so nothing was changed: {error.strerror or error}"
+    )

@@ -1,4 +1,4 @@
-"""Who waits for the answer to a ReadIndex: first for a majority, then for entries to be applied.
+"""Keeps reads that wait for a ReadIndex: first for a majority, then for entries to be applied.
 
 Neighbours: `core.raft.reading` has the rule, `driver` performs it.
 """
@@ -12,7 +12,7 @@ from tidelog_broker.core.raft.ready import Read
 
 
 class WaitingReads:
-    """See the module. Of one event loop."""
+    """The reads that wait. Belongs to one event loop."""
 
     def __init__(self) -> None:
         self._tokens = 0
@@ -35,7 +35,7 @@ class WaitingReads:
         await done
 
     def answered(self, reads: Iterable[Read], failed: Iterable[int], applied: int) -> None:
-        """What a ready says of them; everything up to `applied` is in the image."""
+        """Takes the reads of a `Ready`; everything up to `applied` is in the image."""
         for read in reads:
             done = self._asked.pop(read.token, None)
             if done is not None:
@@ -50,7 +50,7 @@ class WaitingReads:
         self._safe = [one for one in self._safe if not one[1].done()]
 
     def end(self) -> None:
-        """Nobody is answered any more."""
+        """Refuses all reads that wait."""
         waiting = [*self._asked.values(), *(done for _, done in self._safe)]
         self._asked, self._safe = {}, []
         for done in waiting:

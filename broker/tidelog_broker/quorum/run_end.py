@@ -1,8 +1,8 @@
-"""Why a run of a broker must end although its disk works: its metadata log is not what its cluster counts on.
+"""Ends a run of a broker although its disk works: its metadata log is not what the cluster counts on.
 
-The log was superseded by a forced recovery (M2), or it lacks what it acknowledged (R19). Neighbours:
+A forced recovery superseded the log (M2), or it lacks entries that it acknowledged (R19). Neighbours:
 `transport` meets brokers of other histories, `driver` finds what is missing,
-`quorum_controller` ends what goes on here.
+`quorum_controller` then refuses all changes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ log = structlog.get_logger(__name__)
 
 
 class RunEnd:
-    """See the module. Of one event loop; the mark is written in `threads`."""
+    """Ends a run, once. Belongs to one event loop; the mark is written in `threads`."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class RunEnd:
         raft: Callable[[], RaftDriver],
         ended: Callable[[BrokerError], None],
     ) -> None:
-        """`ended` is told once."""
+        """`ended` is called once."""
         self._me = me
         self._directory = directory
         self._threads = threads
@@ -43,7 +43,7 @@ class RunEnd:
         self._ended = ended
         self._marking: asyncio.Task[None] | None = None
         self.reason: BrokerError | None = None
-        """None: the run goes on."""
+        """Why the run must end; None: it goes on."""
 
     def __repr__(self) -> str:
         return f"<RunEnd {self.reason or 'goes on'}>"
@@ -54,20 +54,21 @@ class RunEnd:
             await asyncio.gather(self._marking, return_exceptions=True)
 
     def forgotten(self, what: str) -> None:
-        """The log lacks what it acknowledged."""
+        """The log lacks entries that it acknowledged."""
         self._end(
             DirectoryDamaged(
-                f"{what}: its data directory was put back from a copy, or its disk lost what it had flushed. "
+                f"{what}: the data directory was put back from a copy, or the disk lost what was flushed "
+                f"to it. "
                 "Empty the directory and start the broker again; the other brokers refill it"
             )
         )
 
     def directory_restored(self, reason: str) -> None:
-        """Another broker knows of a later start of this directory. May be told again and again."""
+        """Another broker knows of a later start of this directory. May be called again and again."""
         self._end(DirectoryDamaged(reason))
 
     def superseded(self, theirs: tuple[Recovery, ...]) -> None:
-        """The cluster went on by force from what this log shares with it. May be told again and again."""
+        """The cluster was recovered by force from entries that this log shares. May be called repeatedly."""
         if self._marking is None:
             self._marking = asyncio.create_task(self._supersede(theirs), name="superseded metadata")
 
@@ -76,14 +77,15 @@ class RunEnd:
         begun = theirs[len(raft_log.configuration.recoveries)]
         last = (raft_log.last_term, raft_log.last_index)
         what = (
-            f"the metadata of the cluster was recovered by force after its entry {begun.index} (term "
-            f"{begun.term}); that of this broker goes on from before to entry {last[1]} (term {last[0]})"
+            f"the metadata of the cluster was recovered by force after entry {begun.index} (term "
+            f"{begun.term}); the metadata log of this broker is older and goes to entry {last[1]} (term "
+            f"{last[0]})"
         )
         if knows_more(self._me, raft_log.configuration, last, theirs):
             self._end(
                 RunOver(
-                    f"{what}, and this broker voted: it may know of changes that the recovery lost. To give "
-                    f"those up, run `tidelog-broker cluster-recover --data-dir {directory.path} --start-over`"
+                    f"{what}. This broker voted, so its log may have changes that the recovery lost. To give "
+                    f"them up, run `tidelog-broker cluster-recover --data-dir {directory.path} --start-over`"
                 )
             )
             return
@@ -91,17 +93,18 @@ class RunEnd:
             loop = asyncio.get_running_loop()
             await loop.run_in_executor(self._threads, mark, directory.files, directory.path)
         except OSError as error:
-            self._end(RunOver(f"{what}, and its data directory could not be marked so: {error}"))
+            self._end(RunOver(f"{what}. Its data directory could not be marked for a new start: {error}"))
             return
         self._end(
             RunOver(
-                f"{what}. Start it again: it then sets its metadata log aside and learns what the cluster "
-                "knows; its records stay"
+                f"{what}. Start the broker again: it sets its metadata log aside and gets the metadata of "
+                f"the "
+                "cluster; its records stay"
             )
         )
 
     def _end(self, reason: BrokerError) -> None:
         if self.reason is None:
             self.reason = reason
-            log.error("this run of the broker is over", reason=str(reason))
+            log.error("this run of the broker ends", reason=str(reason))
             self._ended(reason)
