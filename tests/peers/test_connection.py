@@ -101,7 +101,11 @@ async def test_a_closed_port_is_told_apart_from_one_that_says_nothing() -> None:
 @pytest.mark.parametrize(
     ("me", "target", "sentence"),
     [
-        (identity(2, cluster_id=b"\xee" * 16), 1, "is of cluster eeeeeeee-.*check the addresses of peers"),
+        (
+            identity(2, cluster_id=b"\xee" * 16),
+            1,
+            "belongs to cluster eeeeeeee-.*check the addresses of peers",
+        ),
         (identity(2), 3, "this is broker 1, not 3"),
         (identity(1, run=9), 1, "both ends are broker 1"),
     ],

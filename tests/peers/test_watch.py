@@ -69,7 +69,7 @@ def test_who_slept_itself_listens_for_a_while_before_it_blames_others() -> None:
     assert at - woke >= SILENCE_SECONDS_MAX
 
 
-def test_a_connection_that_was_given_up_for_its_silence_is_no_reset_and_a_refusal_is_more() -> None:
+def test_a_connection_given_up_for_silence_is_no_reset_but_a_refusal_counts() -> None:
     watch = Watch(0.0)
     watch.connected(1.0)
     watch.ended(3.1, silent=True)
@@ -79,7 +79,7 @@ def test_a_connection_that_was_given_up_for_its_silence_is_no_reset_and_a_refusa
     assert watch.evidence is Evidence.REFUSED
 
 
-def test_who_slept_itself_and_finds_its_connection_gone_blames_nobody_that_does_not_refuse() -> None:
+def test_a_broker_that_slept_has_evidence_only_against_brokers_that_refuse() -> None:
     watch = Watch(0.0)
     watch.connected(0.0)
     watch.look(0.1, 0.1)

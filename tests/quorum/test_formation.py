@@ -112,7 +112,7 @@ class Case(NamedTuple):
 
 CASES = [
     Case(0, None, NEVER, Beginning(CLUSTER, forms=True)),
-    Case(0, None, FORMATTED, "its cluster was formed before"),
+    Case(0, None, FORMATTED, "the cluster was formed before"),
     Case(0, None, None, "no seed answers yet"),
     Case(1, None, NEVER, "no seed answers yet"),
     Case(1, None, FORMATTED, "no seed answers yet"),
@@ -199,7 +199,7 @@ async def test_a_peer_with_data_is_joined_whatever_the_marker_says(path: Path) -
 
 
 @pytest.mark.parametrize(("broker", "marker", "said"), [
-    (0, FORMATTED, "its cluster was formed before"), (0, None, "no seed answers yet"),
+    (0, FORMATTED, "the cluster was formed before"), (0, None, "no seed answers yet"),
     (1, NEVER, "no seed answers yet"),
 ])  # fmt: skip
 async def test_whoever_may_not_form_says_once_what_it_waits_for_and_joins_who_comes(
@@ -255,7 +255,7 @@ async def test_that_a_cluster_was_formed_is_known_once_its_marker_says_so(path: 
         path.write_text("half of")
         await settled("cannot be used")
         write(path, Marker(State.FORMATTED, OTHER))
-        await settled("of another cluster")
+        await settled("names another cluster")
         write(path, NEVER)
         write(path, FORMATTED)
         await asyncio.wait_for(known, 10)

@@ -28,7 +28,7 @@ class Listening:
         self.reasons.append(reason)
 
 
-async def test_a_message_of_raft_that_names_another_sender_ends_its_connection_and_counts_for_nothing(
+async def test_a_raft_message_in_the_name_of_another_broker_ends_its_connection(
     cluster: Cluster,
 ) -> None:
     await cluster.quorum()

@@ -105,7 +105,7 @@ async def test_a_loop_that_stalls_costs_nobody_the_leadership(cluster: Cluster) 
     assert cluster.brokers[0].controller.active is term
 
 
-async def test_the_leaders_of_a_killed_broker_are_replaced_by_report_before_its_session_ends(
+async def test_a_report_replaces_the_leaders_of_a_killed_broker_before_its_session_ends(
     cluster: Cluster,
 ) -> None:
     await cluster.quorum(3)

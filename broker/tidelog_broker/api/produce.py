@@ -68,7 +68,7 @@ class _Request(NamedTuple):
     """On the event loop's clock. It runs while the batch waits to be checked, too."""
 
 
-class _Lane:
+class _Pipeline:
     """One partition of a call."""
 
     __slots__ = ("checking", "order", "sender", "slots", "waiting")
@@ -91,12 +91,12 @@ class ProduceCall:
         self._broker = broker
         self._send = send
         self._loop = asyncio.get_running_loop()
-        self._lanes: dict[tuple[bytes, int], _Lane] = {}
+        self._pipelines: dict[tuple[bytes, int], _Pipeline] = {}
         self._bytes = 0
         self._requests = 0
         self._room: asyncio.Future[None] | None = None
         self._asking: dict[asyncio.Task[None], None] = {}
-        """Whether the producer of a batch may write; its lane waits meanwhile."""
+        """Whether the producer of a batch may write; its pipeline waits meanwhile."""
 
     @property
     def unanswered(self) -> int:
@@ -119,46 +119,46 @@ class ProduceCall:
         """
         request, batch = message
         key = (request.stream_id, request.partition)
-        lane = self._lanes.get(key)
-        if lane is None:
-            if len(self._lanes) >= CALL_PARTITIONS_MAX:
+        pipeline = self._pipelines.get(key)
+        if pipeline is None:
+            if len(self._pipelines) >= CALL_PARTITIONS_MAX:
                 raise ResourceExhausted(
                     f"the call has {CALL_PARTITIONS_MAX} partitions already (call_partitions_max); open "
                     f"another call"
                 )
-            lane = self._lanes[key] = _Lane()
+            pipeline = self._pipelines[key] = _Pipeline()
         slot = _Slot(request.request_id, len(batch))
-        lane.slots.append(slot)
+        pipeline.slots.append(slot)
         self._bytes += slot.bytes
         self._requests += 1
         timeout_ms = request.timeout_ms if request.HasField("timeout_ms") else None
-        lane.waiting.append(_Request(request, batch, slot, self._broker.deadline(timeout_ms)))
-        if not lane.checking:
-            self._take(lane)
+        pipeline.waiting.append(_Request(request, batch, slot, self._broker.deadline(timeout_ms)))
+        if not pipeline.checking:
+            self._take(pipeline)
 
-    def _take(self, lane: _Lane) -> None:
-        """Submits what waits in the lane, up to a batch that must be checked in a thread first."""
+    def _take(self, pipeline: _Pipeline) -> None:
+        """Submits what waits in the pipeline, up to a batch that must be checked in a thread first."""
         for _ in range(WAITED_AT_ONCE_MAX):
-            lane.checking = False
-            if not lane.waiting:
+            pipeline.checking = False
+            if not pipeline.waiting:
                 return
-            request = lane.waiting.popleft()
+            request = pipeline.waiting.popleft()
             try:
-                lane.checking = self._check(request, lane)
+                pipeline.checking = self._check(request, pipeline)
             except TidelogError as error:
-                self._refuse(lane, request.slot, error)
-            if lane.checking:
+                self._refuse(pipeline, request.slot, error)
+            if pipeline.checking:
                 return
-        lane.checking = True
-        self._loop.call_soon(self._take, lane)
+        pipeline.checking = True
+        self._loop.call_soon(self._take, pipeline)
 
-    def _check(self, request: _Request, lane: _Lane) -> bool:
-        """Checks a batch and submits it; True: that takes a while, and the lane goes on afterwards."""
-        lane.order.check(reset=request.facts.reset)
+    def _check(self, request: _Request, pipeline: _Pipeline) -> bool:
+        """Checks a batch and submits it; True: that takes a while, and then the pipeline continues."""
+        pipeline.order.check(reset=request.facts.reset)
         partition, batch = self._leading(request), request.batch
         checks, now_us = self._broker.checks, self._broker.clock.wall()
         ahead_us_max = partition.config.timestamp_ahead_ms_max * 1000
-        done = partial(self._checked, request, lane)
+        done = partial(self._checked, request, pipeline)
         if len(batch) > INLINE_BYTES_MAX:
             check = partial(validate_batch, now_us=now_us, timestamp_ahead_us_max=ahead_us_max)
             checks.submit(self, len(batch), partial(check, batch, partition.limits), done)
@@ -168,59 +168,61 @@ class ProduceCall:
         if not checks.here(claims.decoded_bytes):
             checks.submit(self, len(batch), check_rest, done)
             return True
-        return self._submit(partition, request, lane, check_rest())
+        return self._submit(partition, request, pipeline, check_rest())
 
     def _leading(self, request: _Request) -> Partition:
         return self._broker.leading(request.facts.stream_id, request.facts.partition)
 
-    def _checked(self, request: _Request, lane: _Lane, outcome: BatchHeader | BaseException) -> None:
+    def _checked(self, request: _Request, pipeline: _Pipeline, outcome: BatchHeader | BaseException) -> None:
         """A thread has checked a batch: it is submitted, and what waited for it comes next."""
         try:
             if isinstance(outcome, BaseException):
                 raise outcome
             # The leadership may have ended meanwhile.
-            if self._submit(self._leading(request), request, lane, outcome):
+            if self._submit(self._leading(request), request, pipeline, outcome):
                 return
         except TidelogError as error:
-            self._refuse(lane, request.slot, error)
+            self._refuse(pipeline, request.slot, error)
         except Exception as error:
             log.error("a batch could not be checked because of an internal error", exc_info=error)
-            self._refuse(lane, request.slot, internal_error(error))
-        self._take(lane)
+            self._refuse(pipeline, request.slot, internal_error(error))
+        self._take(pipeline)
 
-    def _refuse(self, lane: _Lane, slot: _Slot, error: TidelogError) -> None:
-        lane.order.failed = True
-        self._answer(lane, slot, error)
+    def _refuse(self, pipeline: _Pipeline, slot: _Slot, error: TidelogError) -> None:
+        pipeline.order.failed = True
+        self._answer(pipeline, slot, error)
 
-    def _submit(self, partition: Partition, request: _Request, lane: _Lane, header: BatchHeader) -> bool:
+    def _submit(
+        self, partition: Partition, request: _Request, pipeline: _Pipeline, header: BatchHeader
+    ) -> bool:
         """Appends a checked batch; True: it is not known yet whether its producer may write (R8)."""
         facts = request.facts
         acks = Acks.checked(facts.acks)
         expected = facts.expected_offset if facts.HasField("expected_offset") else None
         append = BatchAppend(
-            AppendItem(request.batch, header, expected, sender=lane.sender, reset=facts.reset),
-            lambda outcome: self._answer(lane, request.slot, outcome),
+            AppendItem(request.batch, header, expected, sender=pipeline.sender, reset=facts.reset),
+            lambda outcome: self._answer(pipeline, request.slot, outcome),
             acks,
             request.deadline,
         )
         if self._broker.producer_ids.is_known(header.producer_id):
             self._broker.append(partition, append)
             return False
-        asking = self._loop.create_task(self._ask_and_append(request, append, lane))
+        asking = self._loop.create_task(self._ask_and_append(request, append, pipeline))
         self._asking[asking] = None
         asking.add_done_callback(self._asking.pop)
         return True
 
-    async def _ask_and_append(self, request: _Request, append: BatchAppend, lane: _Lane) -> None:
+    async def _ask_and_append(self, request: _Request, append: BatchAppend, pipeline: _Pipeline) -> None:
         """Appends a batch of a producer of which this broker has not heard, if there is one."""
         try:
             await self._broker.producer_ids.check(append.item.header.producer_id)
             self._broker.append(self._leading(request), append)
         except TidelogError as error:
-            self._refuse(lane, request.slot, error)
-        self._take(lane)
+            self._refuse(pipeline, request.slot, error)
+        self._take(pipeline)
 
-    def _answer(self, lane: _Lane, slot: _Slot, outcome: Appended | TidelogError) -> None:
+    def _answer(self, pipeline: _Pipeline, slot: _Slot, outcome: Appended | TidelogError) -> None:
         response = log_pb2.ProduceResponse(request_id=slot.request_id)
         if isinstance(outcome, TidelogError):
             response.error.CopyFrom(error_to_proto(outcome))
@@ -232,7 +234,7 @@ class ProduceCall:
             receipt.append_time_us = outcome.append_time_us
             receipt.duplicate = outcome.duplicate
         slot.response = response
-        slots = lane.slots
+        slots = pipeline.slots
         while slots and slots[0].response is not None:
             ready = slots.popleft()
             assert ready.response is not None

@@ -78,7 +78,8 @@ class RunEnd:
         last = (raft_log.last_term, raft_log.last_index)
         what = (
             f"the metadata of the cluster was recovered by force after entry {begun.index} (term "
-            f"{begun.term}); the metadata log of this broker is older and goes to entry {last[1]} (term "
+            f"{begun.term}); the metadata log of this broker follows the history before that, up to entry "
+            f"{last[1]} (term "
             f"{last[0]})"
         )
         if knows_more(self._me, raft_log.configuration, last, theirs):
