@@ -10,7 +10,7 @@ from tidelog_broker.core.metadata.controller.deprioritized import Reason
 KEY = (b"s" * 16, 0)
 
 
-async def test_the_controller_knows_what_is_damaged_and_whose_clock_is_off_until_it_is_well(
+async def test_the_controller_knows_damaged_replicas_and_wrong_clocks_until_they_are_well(
     cluster: Cluster,
 ) -> None:
     await cluster.quorum()
