@@ -53,7 +53,7 @@ class Metrics:
         self.refused_appends = Counter(
             "tidelog_refused_appends", "Appends refused, by error code.", ["code"], registry=self.registry
         )
-        self.fetch_calls = Gauge("tidelog_fetch_calls", "Fetch calls that run.", registry=self.registry)
+        self.fetch_calls = Gauge("tidelog_fetch_calls", "Fetch calls that run now.", registry=self.registry)
         self.fetched_bytes = Counter(
             "tidelog_fetched_bytes", "Bytes of batches sent to readers, by where they came from.",
             ["source"], registry=self.registry,
@@ -72,20 +72,21 @@ class Metrics:
         )
         self.loop_late_max_seconds = Gauge(
             "tidelog_event_loop_late_max_seconds",
-            "The latest of them since the start.",
+            "The most that the event loop was late since the start.",
             registry=self.registry,
         )
         self.loop_ran_max_seconds = Gauge(
             "tidelog_event_loop_ran_max_seconds",
-            "The longest since the start that the event loop's own thread can have run while a beat was due.",
+            "The longest time since the start that the event loop's own thread can have run while a beat "
+            "was due.",
             registry=self.registry,
         )
         self.scrubbed_bytes = Counter(
-            "tidelog_scrub_bytes", "Bytes of logs read to look for rot.", registry=self.registry
+            "tidelog_scrub_bytes", "Bytes of logs read to find damaged data.", registry=self.registry
         )
         self.healed_ranges = Counter(
             "tidelog_healed_ranges",
-            "Damaged offset ranges put right with what another replica has.",
+            "Damaged offset ranges replaced by the records of another replica.",
             registry=self.registry,
         )
         self.failed = Gauge(
@@ -93,7 +94,7 @@ class Metrics:
         )
         self.nats_messages = Counter(
             "tidelog_nats_messages",
-            "NATS messages by what became of them.",
+            "NATS messages by outcome.",
             ["outcome"],
             registry=self.registry,
         )

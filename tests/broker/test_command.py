@@ -48,8 +48,11 @@ WRONG = [
     Wrong(("--http", "nowhere"), "http: address 'nowhere' has no port; write host:port"),
     Wrong(("--http", "host:²"), "http: 'host:²': '²' is not a port"),
     Wrong(("--listener", "a=b"), "listeners: listener 'a=b' has no port; write name=host:port"),
-    Wrong(("--nats", "foo://bar"), "nats: a NATS server's address begins with nats:// or tls://, not foo://"),
-    Wrong(("--nats", "nats://a,nats://user:secret@b:x"), "nats: the port of NATS server b is none"),
+    Wrong(
+        ("--nats", "foo://bar"),
+        "nats: the address of a NATS server must begin with nats:// or tls://, not with foo",
+    ),
+    Wrong(("--nats", "nats://a,nats://user:secret@b:x"), "nats: the port of NATS server b is not a port"),
 ]
 
 WRONG_FILES = [

@@ -9,15 +9,15 @@ from tidelog_broker.nats.settings import parse_server
 @pytest.mark.parametrize(
     ("address", "said"),
     [
-        ("foo://secret@host", "not foo://"),
-        ("nats://secret@host:port", "the port of NATS server host is none"),
+        ("foo://secret@host", "not with foo://"),
+        ("nats://secret@host:port", "the port of NATS server host is not a port"),
         ("nats://host:65536", "a number up to 65535"),
-        ("nats://user:secret", "the port of NATS server user is none"),
+        ("nats://user:secret", "the port of NATS server user is not a port"),
         ("nats://user:sec/ret@host", "write %2F"),
         ("nats://sec#ret@host", "%23"),
-        ("nats://user:secret@", "lacks the host"),
+        ("nats://user:secret@", "has no host"),
         ("nats://secret@[::1", "stands in brackets"),
-        ("nats://secret@host:4222/path", "NATS server host ends after the port"),
+        ("nats://secret@host:4222/path", "NATS server host must end after the port"),
     ],
 )
 def test_a_wrong_address_is_told_without_its_credentials(address: str, said: str) -> None:

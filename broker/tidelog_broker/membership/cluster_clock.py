@@ -1,16 +1,16 @@
-"""The cluster's clock, as this broker knows it, and what time may be written down here (F7, R18).
+"""The cluster's clock as this broker knows it, and the time that its appends get (F7, R18).
 
 The controller answers each heartbeat with the cluster's clock (`core.metadata.clocks` says which that is).
-Between two answers it is carried on by time that passed, which nobody can set. The broker's own clock is
-believed as far as the cluster's allows: an append is dated at most `skew_us_max` ahead of it or behind it. So
-a broker whose clock is wrong goes on, and nothing that it writes carries that time. Ahead, a record would be
-kept for too long; behind, it would be old to the next leader, whose clock is right. To retention a clock that
-is behind is believed: it makes no record older than it is.
+Between two answers it advances with the monotonic time, which cannot be set. The broker's own clock is used
+within a bound: an append is dated at most `skew_us_max` ahead of the cluster's clock or behind it. So a
+broker whose clock is wrong continues, and its records do not carry the wrong time. Ahead, a record would be
+kept for too long; behind, it would be old for the next leader, whose clock is right. Retention uses a clock
+that is behind: it makes no record older than it is.
 
 A broker that shares its cluster with others leads only once it knows the cluster's clock (`known`;
 `replica_host`).
 
-`SteadyClock` is for the controller that has nobody to compare with.
+`SteadyClock` is for a controller that has no other clock to compare with.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ log = structlog.get_logger(__name__)
 SKEW_US_MAX: Final = 500_000
 
 HEARD_US_MAX: Final = 60_000_000
-"""Retention by age needs a word of the controller that is no older."""
+"""Retention by age needs an answer of the controller that is at most so old."""
 
 YIELD_US: Final = 5_000_000
-"""A broker whose clock is off for so long has others take over what it leads."""
+"""If a broker's clock is off for so long, other brokers take over what it leads."""
 
 JUMP_HOLD_US: Final = 3_600_000_000
-"""A clock without another one to compare with that jumped ahead is believed after so long."""
+"""A clock that jumped ahead, without another clock to compare with, is accepted after so long."""
 
 
 class _Reading(NamedTuple):
-    """What a clock showed when."""
+    """The time of a clock at a moment."""
 
     us: int
     elapsed_us: int
@@ -48,7 +48,8 @@ class _Reading(NamedTuple):
 def ahead_us(theirs: int, round_trip: int, ours: int) -> int:
     """How far another clock is certainly ahead of ours (µs; below 0: behind).
 
-    It showed `theirs` at some moment of the round trip that ends now; that moment is no skew.
+    It showed `theirs` at some moment of the round trip that ends now; the uncertainty of the moment is no
+    skew.
     """
     if ours < theirs:
         return theirs - ours
@@ -68,10 +69,10 @@ class ClusterClock:
         self.wall = wall
         """This broker's clock."""
         self.elapsed = elapsed
-        """Time that passed."""
+        """Monotonic time."""
         self.skew_us_max = skew_us_max
         self._cluster: _Reading | None = None
-        """None: nobody has told it in this run."""
+        """None: it is not known in this run yet."""
         self.ahead_us = 0
         """How far the cluster's clock is certainly ahead of this broker's. µs."""
         self._off_since_us: int | None = None
@@ -81,12 +82,12 @@ class ClusterClock:
 
     @property
     def known(self) -> bool:
-        """Somebody told the cluster's clock in this run."""
+        """The cluster's clock is known in this run."""
         return self._cluster is not None
 
     @property
     def off(self) -> bool:
-        """This broker's clock is further from the cluster's than it may be."""
+        """This broker's clock is further from the cluster's clock than allowed."""
         return self._off_since_us is not None
 
     @property
@@ -103,33 +104,34 @@ class ClusterClock:
         """The cluster's clock is `theirs_us`: the answer to a request of when `elapsed` was `asked_us`."""
         ours, now = self.wall(), self.elapsed()
         self.ahead_us = ahead_us(theirs_us, now - asked_us, ours)
-        # Within the round trip this broker's own clock is as good as any.
+        # Within the round trip this broker's own clock is as good as the answer.
         self._cluster = _Reading(ours + self.ahead_us, now)
         if abs(self.ahead_us) <= self.skew_us_max:
             if self._off_since_us is not None:
-                log.info("the clock agrees with the cluster's again")
+                log.info("the clock of this broker agrees with the cluster's clock again")
             self._off_since_us = None
         elif self._off_since_us is None:
             self._off_since_us = now
             log.warning(
-                "the clock of this broker is off; appends are dated by the cluster's, and others lead where "
-                "they can: set it by NTP",
+                "the clock of this broker is off; appends are dated by the cluster's clock, and other "
+                "brokers "
+                "lead where they can. Set the clock by NTP",
                 clusters_clock_ahead_s=self.ahead_us / 1e6,
             )
 
     def cluster_us(self) -> int | None:
-        """The cluster's clock, carried on since it was told; None: nobody told it in this run."""
+        """The cluster's clock now; None: it is not known in this run yet."""
         return None if self._cluster is None else self._cluster.at(self.elapsed())
 
     def append_us(self) -> int:
-        """The time of what is appended now: the broker's clock, but not far from the cluster's (R18)."""
+        """The time of an append now: the broker's clock, within the bound around the cluster's (R18)."""
         wall, cluster = self.wall(), self.cluster_us()
         if cluster is None:
             return wall
         return max(cluster - self.skew_us_max, min(wall, cluster + self.skew_us_max))
 
     def retention_us(self) -> int | None:
-        """The earlier of the two clocks; None: no controller was heard lately (R18)."""
+        """The earlier of the two clocks; None: no controller has answered lately (R18)."""
         now = self.elapsed()
         if self._cluster is None or now - self._cluster.elapsed_us > HEARD_US_MAX:
             return None
@@ -137,10 +139,10 @@ class ClusterClock:
 
 
 class SteadyClock:
-    """A clock that does not jump: for a controller that has nobody to compare its own clock with.
+    """A clock that does not jump, for a controller that has no other clock to compare with.
 
-    Where the clock and the time that passed disagree, the earlier of the two is right until they agree again,
-    or until the clock has kept its new pace for `JUMP_HOLD_US`. What a clock shows at the start is believed.
+    If the clock and the monotonic time disagree, the earlier of the two counts until they agree again,
+    or until the clock has kept its new pace for `JUMP_HOLD_US`. The clock counts as right at the start.
     """
 
     def __init__(self, wall: Clock, elapsed: Clock, *, skew_us_max: int = SKEW_US_MAX) -> None:
@@ -154,17 +156,18 @@ class SteadyClock:
         return f"<SteadyClock{' jumped' if self._jumped else ''}>"
 
     def now(self) -> int:
-        """To be asked often: what the clock does between two looks is seen at the next one."""
+        """To be called often: a jump between two calls is noticed at the second one."""
         seen = _Reading(self._wall(), self._elapsed())
         expected = self._good.at(seen.elapsed_us)
         if abs(seen.us - expected) <= self._skew_us_max:
             if self._jumped is not None:
-                log.info("the clock agrees with the time that passed again")
+                log.info("the clock agrees with the monotonic time again")
         elif self._jumped is None or abs(seen.us - self._jumped.at(seen.elapsed_us)) > self._skew_us_max:
             self._jumped = seen
             log.warning(
-                "the clock jumped; the cluster's clock goes on without it until it is back, or for an hour: "
-                "set it by NTP, or restart the broker if it is right",
+                "the clock jumped; the cluster's clock ignores the jump until the clock is back, or for "
+                "an hour. "
+                "Set the clock by NTP, or restart the broker if the clock is right now",
                 seconds=(seen.us - expected) / 1e6,
             )
             return min(seen.us, expected)
@@ -172,7 +175,8 @@ class SteadyClock:
             return min(seen.us, expected)
         else:
             log.warning(
-                "the clock kept its new time for an hour and is believed", seconds=(seen.us - expected) / 1e6
+                "the clock kept its new time for an hour, so the broker accepts it",
+                seconds=(seen.us - expected) / 1e6,
             )
         self._good, self._jumped = seen, None
         return seen.us

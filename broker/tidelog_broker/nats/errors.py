@@ -25,7 +25,7 @@ class ProtocolError(NatsError):
         self.reason = reason
         self.offending = offending[:OFFENDING_BYTES_MAX]
         """The bytes at fault, cut after OFFENDING_BYTES_MAX."""
-        super().__init__(f"{reason}: {self.offending!r}")
+        super().__init__(f"{reason}: {self.offending.decode('utf-8', 'backslashreplace')!r}")
 
 
 class HeadersInvalid(NatsError):
@@ -35,7 +35,7 @@ class HeadersInvalid(NatsError):
         self.reason = reason
         self.offending = offending[:OFFENDING_BYTES_MAX]
         """The bytes at fault, cut after OFFENDING_BYTES_MAX."""
-        super().__init__(f"{reason}: {self.offending!r}")
+        super().__init__(f"{reason}: {self.offending.decode('utf-8', 'backslashreplace')!r}")
 
 
 class SubjectInvalid(NatsError):

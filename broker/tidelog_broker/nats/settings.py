@@ -94,7 +94,7 @@ def parse_server(address: str) -> Server:
         ) from None
     if parts.scheme not in ("nats", "tls"):
         raise ServerAddressInvalid(
-            f"a NATS server's address begins with nats:// or tls://, not {parts.scheme}://"
+            f"the address of a NATS server must begin with nats:// or tls://, not with {parts.scheme}://"
         )
     if "@" in f"{parts.path}{parts.query}{parts.fragment}":
         # What looks like the host is part of the password.
@@ -103,16 +103,20 @@ def parse_server(address: str) -> Server:
         )
     host = parts.hostname
     if not host:
-        raise ServerAddressInvalid("a NATS server's address lacks the host, as in nats://127.0.0.1:4222")
+        raise ServerAddressInvalid(
+            "the address of a NATS server has no host; write it as in nats://127.0.0.1:4222"
+        )
     try:
         port = parts.port
     except ValueError:
         # Not shown: where an @ is missing, it is the password.
         raise ServerAddressInvalid(
-            f"the port of NATS server {host} is none; it is a number up to 65535, as in nats://{host}:4222"
+            f"the port of NATS server {host} is not a port; write a number up to 65535, as in nats://{host}:4222"
         ) from None
     if parts.path not in ("", "/") or parts.query or parts.fragment:
-        raise ServerAddressInvalid(f"the address of NATS server {host} ends after the port")
+        raise ServerAddressInvalid(
+            f"the address of NATS server {host} must end after the port; leave out the rest"
+        )
     user = unquote(parts.username) if parts.username is not None else None
     password = unquote(parts.password) if parts.password is not None else None
     token = None
