@@ -37,7 +37,7 @@ def an_answer_for_an_earlier_role_is_taken() -> Iterator[None]:
 def a_link_sends_what_it_has_sent_already() -> Iterator[None]:
     def twice(self: PeerConnection, header: bytes, *payload: Any) -> None:
         send(self, header, *payload)
-        if self.lane in (ConnectionKind.REPLICA, ConnectionKind.CATCH_UP):
+        if self.kind in (ConnectionKind.REPLICA, ConnectionKind.CATCH_UP):
             send(self, header, *payload)
 
     send = PeerConnection.send

@@ -93,7 +93,7 @@ class PeerTraffic:
         for header, payload in self._from_dialer.take(data):
             if self._kind is None:
                 words = hello.decode(header)
-                self._kind, self._run = words.lane, words.sender.incarnation
+                self._kind, self._run = words.kind, words.sender.incarnation
             elif self._kind is hello.ConnectionKind.CONTROL:
                 self._control(self._dialer, self._other, payload)
             elif self._kind in (hello.ConnectionKind.REPLICA, hello.ConnectionKind.CATCH_UP):

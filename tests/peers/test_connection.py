@@ -37,7 +37,7 @@ async def test_both_ends_know_who_they_talk_to_and_frames_arrive_in_order(statio
     assert connection.peer == identity(1)
     await until(lambda: station.connections, "the other end is served")
     theirs = station.connections[0]
-    assert (theirs.peer, theirs.lane) == (identity(2), ConnectionKind.REPLICA)
+    assert (theirs.peer, theirs.kind) == (identity(2), ConnectionKind.REPLICA)
     assert station.hellos[0].message == b"before all else"
     large = bytes(range(256)) * 20_000
     for number in range(100):

@@ -163,15 +163,15 @@ class ControlConnections:
         self._receiver.check(hello.sender)
         if hello.sender.host and self._receiver.recognizes(hello.sender):
             self.learn(hello.sender.broker_id, (hello.sender.host, hello.sender.port))
-        if hello.lane is ConnectionKind.CONTROL:
+        if hello.kind is ConnectionKind.CONTROL:
             peer = self._peers.get(hello.sender.broker_id)
             if peer is not None:
                 # Its process runs, so a dial will succeed.
                 peer.link.hurry()
             return _Inbound(self._receiver)
-        accept = self._acceptors.get(hello.lane)
+        accept = self._acceptors.get(hello.kind)
         if accept is None:
-            raise WrongPeer(f"this broker does not accept {hello.lane} connections")
+            raise WrongPeer(f"this broker does not accept {hello.kind} connections")
         return accept(hello)
 
 

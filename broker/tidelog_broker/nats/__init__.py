@@ -6,5 +6,5 @@ becomes once it has arrived, and when it is safe to answer, is decided by ``tide
 nothing here knows about logs, offsets on disk or replicas.
 
 ``parser``, ``headers``, ``subjects`` and ``jetstream`` are pure functions of bytes;
-the modules between ``link`` and ``connection`` are the connection; ``recorder`` joins it to the broker.
+the modules between ``transport`` and ``connection`` are the connection; ``recorder`` joins it to the broker.
 """

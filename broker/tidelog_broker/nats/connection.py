@@ -2,7 +2,7 @@
 
 It exists because the broker records for as long as it runs, while servers restart, move and
 fall silent. It is the only door to NATS for the rest of the broker, and a list of parts:
-``redial`` makes one ``link`` after another, for ever; ``session`` announces every
+``redial`` opens one ``transport`` after another, for ever; ``session`` announces every
 ``subscription`` again on each and lets one ``outbox`` send through it.
 
 - C1 A message is delivered at most once, and not at all if it was published while no link was

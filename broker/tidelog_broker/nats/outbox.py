@@ -1,7 +1,7 @@
 """What waits to be sent: gathered per turn of the event loop, limited, kept between links.
 
 It exists so that ten thousand acknowledgements become one ``send``, and so that a server that
-reads slowly, or is away, costs a bounded amount of memory. ``connection`` attaches the ``link``
+reads slowly, or is away, costs a bounded amount of memory. ``connection`` attaches the ``transport``
 of the moment.
 """
 

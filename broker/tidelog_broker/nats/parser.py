@@ -3,7 +3,7 @@
 It exists because every recorded message passes here: client libraries that hand over one
 message per callback stop at a few hundred thousand a second, decode subjects as UTF-8, and
 fold repeated headers together. This parser works on whole chunks of bytes and hands over
-lists. ``link`` feeds it; ``headers`` reads the header blocks it cuts out but does not open.
+lists. ``transport`` feeds it; ``headers`` reads the header blocks it cuts out but does not open.
 
 The rules, as tests/nats/test_parser.py cites them:
 
@@ -48,7 +48,7 @@ class Info:
 
 @dataclass(frozen=True, slots=True)
 class ServerError:
-    """A ``-ERR`` line. Whether it ends the connection is for ``link`` to say."""
+    """A ``-ERR`` line. Whether it ends the connection is decided by ``transport``."""
 
     text: str
     """Without the quotes around it."""

@@ -1,6 +1,6 @@
 """What happens on a connection: the events of its links, led to where they matter.
 
-It exists between ``connection``, which is what the broker calls, and ``link`` and ``redial``,
+It exists between ``connection``, which is what the broker calls, and ``transport`` and ``redial``,
 which call back: here a new link gets its subscriptions and the waiting bytes, and here what a
 server says about itself is kept.
 """
@@ -24,7 +24,7 @@ log = structlog.get_logger(__name__)
 
 
 class Session:
-    """The state that outlives links. Implements ``link.Owner`` and ``redial.Caller``."""
+    """The state that outlives links. Implements ``transport.Owner`` and ``redial.Caller``."""
 
     def __init__(
         self,

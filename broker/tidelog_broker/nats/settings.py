@@ -1,6 +1,6 @@
 """What a connection to NATS has to be told, and the addresses of servers.
 
-It exists so that ``connection`` and ``link`` read settled values: addresses are parsed and
+It exists so that ``connection`` and ``transport`` read settled values: addresses are parsed and
 credentials taken out of them here, once, and never appear in a message or a ``repr``.
 """
 

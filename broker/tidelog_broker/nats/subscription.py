@@ -24,7 +24,7 @@ _REFUSED = re.compile(r'permissions violation for subscription to "(.*?)"(?: usi
 
 
 class Subscription:
-    """Interest in a subject; made by ``Connection.subscribe`` and ended by it."""
+    """Interest in a subject; made by ``NatsConnection.subscribe`` and ended by it."""
 
     __slots__ = ("closed", "messages_received", "on_messages", "queue", "refused", "sid", "subject")
 

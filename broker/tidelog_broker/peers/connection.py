@@ -1,4 +1,4 @@
-"""One stream between two brokers, from its first words until it breaks. Of one event loop."""
+"""One connection between two brokers, from its greeting until it breaks. Belongs to one event loop."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from tidelog_broker.peers.framing import (
 from tidelog_broker.peers.hello import ConnectionKind, Hello, Identity, Refusal, check, decode, encode
 
 KEEPALIVE_SECONDS: Final = 0.1
-"""An open connection that has said nothing for so long says that it is alive."""
+"""An end that has sent nothing for so long sends that it is alive."""
 
 SILENCE_SECONDS_END: Final = 2.0
-"""A connection on which nothing was heard for so long is given up, as if it had broken: as long as a session,
-after which a broker that does not speak to the controller is fenced, too. What it carried may be late
-for ever, and one that is dialed when the network is whole again works at once."""
+"""A connection on which nothing was heard for so long counts as broken. It is as long as a session,
+after which a broker that does not reach the controller is fenced, too. What it carried may be late
+for ever, and a new connection works as soon as the network does."""
 
 STALL_SECONDS: Final = 0.25
-"""If this process itself did nothing for so long, what it did not hear meanwhile proves nothing."""
+"""If this process itself stalled for so long, the silence meanwhile proves nothing."""
 
 GREETING_SECONDS_MAX: Final = 2.0
-"""How long the other end may take for its first words."""
+"""How long the other end may take for its greeting."""
 
 CLOSE_SECONDS_MAX: Final = 0.5
-"""How long a closing connection may go on sending what it holds."""
+"""How long a closing connection may continue to send what it holds."""
 
 WRITE_BUFFER_BYTES: Final = 4 << 20
 """Unsent bytes above which a connection is not writable."""
@@ -41,22 +41,22 @@ Bytes = bytes | bytearray | memoryview
 
 
 class Receiver(Protocol):
-    """Who uses a connection. Nothing here may raise or block."""
+    """The user of a connection. No method may raise or block."""
 
     def opened(self, connection: PeerConnection) -> None:
-        """Both ends have said who they are."""
+        """Both ends have greeted."""
 
     def received(self, connection: PeerConnection, header: bytes, payload: memoryview) -> None: ...
 
     def writable(self, connection: PeerConnection) -> None:
-        """It was full and takes more now."""
+        """The connection was full and accepts more now."""
 
     def closed(self, connection: PeerConnection, reason: str) -> None:
-        """It ended, once; nothing comes any more."""
+        """The connection ended. Called once; nothing follows."""
 
 
 Accept = Callable[[Hello], Receiver]
-"""Who takes a connection with these first words; raises `WrongPeer`."""
+"""Returns the receiver of a connection with this greeting; raises `WrongPeer`."""
 
 
 class PeerConnection(asyncio.BufferedProtocol):
@@ -65,7 +65,7 @@ class PeerConnection(asyncio.BufferedProtocol):
     def __init__(
         self, me: Callable[[], Identity], *, accept: Accept | None = None, hello: Hello | None = None
     ) -> None:
-        """Either waits for a dialer's hello, which `accept` decides on, or says `hello` itself."""
+        """Either waits for a dialer's hello, which `accept` judges, or sends `hello` itself."""
         self._loop = asyncio.get_running_loop()
         self._me = me
         self._accept = accept
@@ -74,7 +74,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._receiver: Receiver | None = None
         self._early: list[Frame] = []
-        """Came together with the first words, before anybody used the connection."""
+        """Frames that came together with the greeting, before the connection had a receiver."""
         self._full = False
         self._paused = False
         self._reason = ""
@@ -84,12 +84,12 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._look_at = 0.0
         """When the timer below is due."""
         self.silent = False
-        """It was given up because nothing was heard."""
+        """It was given up, because nothing was heard."""
         self._timer: asyncio.TimerHandle | None = None
         self.theirs: Hello | None = None
-        """The first words of the other end; None: not said yet."""
+        """The greeting of the other end; None: it has not come yet."""
         self.greeted: asyncio.Future[Hello] = self._loop.create_future()
-        """Done with the other end's first words, or with why there are none."""
+        """Done with the greeting of the other end, or with the error in place of it."""
         self.gone: asyncio.Future[None] = self._loop.create_future()
         """Done when the connection has ended."""
         self._heard = self._loop.time()
@@ -105,10 +105,10 @@ class PeerConnection(asyncio.BufferedProtocol):
         return self.theirs.sender
 
     @property
-    def lane(self) -> ConnectionKind:
+    def kind(self) -> ConnectionKind:
         hello = self.theirs if self._hello is None else self._hello
         assert hello is not None, "greeted"
-        return hello.lane
+        return hello.kind
 
     @property
     def closed(self) -> bool:
@@ -116,16 +116,16 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     @property
     def heard(self) -> float:
-        """When the other end last said something, as far as it was listened to; event loop's clock."""
+        """When the other end was last heard while this end listened; on the event loop's clock."""
         return self._loop.time() if self._paused else self._heard
 
     @property
     def writable(self) -> bool:
-        """Whether more should be sent now; what is sent all the same is kept."""
+        """Whether more should be sent now; anything sent all the same is kept."""
         return self._transport is not None and not self._full
 
     def serve(self, receiver: Receiver) -> None:
-        """Has `receiver` use the connection; the dialer's side calls this when it is greeted."""
+        """Gives the connection to `receiver`; the dialer's side calls this after the greeting."""
         receiver.opened(self)
         early, self._early = self._early, []
         for header, payload in early:
@@ -253,7 +253,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         if self._timer is not None:
             self._timer.cancel()
         if self._accept is not None:
-            self.send(encode(Hello(self._me(), hello.lane, target=hello.sender.broker_id)))
+            self.send(encode(Hello(self._me(), hello.kind, target=hello.sender.broker_id)))
         self._timer = self._loop.call_later(KEEPALIVE_SECONDS, self._keep_alive)
         if not self.greeted.done():
             self.greeted.set_result(hello)

@@ -14,7 +14,7 @@ async def dial(
     host: str,
     port: int,
     me: Callable[[], Identity],
-    lane: ConnectionKind,
+    kind: ConnectionKind,
     *,
     target: int | None,
     timeout_s: float,
@@ -27,7 +27,7 @@ async def dial(
     loop = asyncio.get_running_loop()
     # Made here, because it must be ended even if it is given up between `connection_made` and the return
     # of `create_connection`: its timer runs already.
-    connection = PeerConnection(me, hello=Hello(me(), lane, target=target, message=message))
+    connection = PeerConnection(me, hello=Hello(me(), kind, target=target, message=message))
     try:
         async with asyncio.timeout(timeout_s):
             await loop.create_connection(lambda: connection, host, port)

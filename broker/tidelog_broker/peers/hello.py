@@ -52,7 +52,7 @@ class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class Hello(msgspec.Struct, frozen=True, omit_defaults=True, tag="hello"):
     sender: Identity
-    lane: ConnectionKind
+    kind: ConnectionKind = msgspec.field(name="lane")
     version: int = VERSION
     target: int | None = None
     """The broker that the dialer wants to reach; None: any broker."""

@@ -46,14 +46,14 @@ class PeerLink:
     def __init__(
         self,
         broker_id: int,
-        lane: ConnectionKind,
+        kind: ConnectionKind,
         me: Callable[[], Identity],
         owner: Owner,
         rng: random.Random,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._broker_id = broker_id
-        self._lane = lane
+        self._kind = kind
         self._me = me
         self._owner = owner
         self._rng = rng
@@ -66,10 +66,10 @@ class PeerLink:
 
     def __repr__(self) -> str:
         state = self._told or ("open" if self.connection else "dialing")
-        return f"<PeerLink {self._lane} to broker {self._broker_id} {state}>"
+        return f"<PeerLink {self._kind} to broker {self._broker_id} {state}>"
 
     def start(self) -> None:
-        self._task = asyncio.create_task(self._run(), name=f"{self._lane} link to broker {self._broker_id}")
+        self._task = asyncio.create_task(self._run(), name=f"{self._kind} link to broker {self._broker_id}")
 
     async def stop(self, reason: str) -> None:
         connection = self.connection
@@ -114,7 +114,7 @@ class PeerLink:
         late = self._loop.call_later(REDIAL_SECONDS_MAX, self._redial_is_late) if first else None
         try:
             return await dial(
-                *address, self._me, self._lane, target=self._broker_id, timeout_s=DIAL_SECONDS_MAX
+                *address, self._me, self._kind, target=self._broker_id, timeout_s=DIAL_SECONDS_MAX
             )
         except PeerRefused:
             self._watch.refused()

@@ -162,12 +162,12 @@ class ReplicaLinks:
         """Who takes a connection with these first words; raises `WrongPeer`."""
         if self._stopped:
             raise WrongPeer(f"broker {self._peers.identity().broker_id} is stopping")
-        if hello.lane is ConnectionKind.CATCH_UP:
+        if hello.kind is ConnectionKind.CATCH_UP:
             return ReplicaFeed(self, self._threads, Pace(self._pace, self._loop.time()))
         return ReplicaFeed(self, self._threads)
 
     def feed_opened(self, feed: ReplicaFeed, connection: PeerConnection) -> None:
-        lane, peer = connection.lane, connection.peer
+        lane, peer = connection.kind, connection.peer
         old = self.feeds.get((peer.broker_id, lane))
         self.feeds[peer.broker_id, lane] = feed
         if old is not None and old.connection is not None:
@@ -179,11 +179,11 @@ class ReplicaLinks:
                 replica.follower_connected(peer.broker_id, peer.incarnation)
 
     def feed_closed(self, feed: ReplicaFeed, connection: PeerConnection) -> None:
-        key = (connection.peer.broker_id, connection.lane)
+        key = (connection.peer.broker_id, connection.kind)
         if self.feeds.get(key) is not feed:
             return
         del self.feeds[key]
-        if connection.lane is ConnectionKind.REPLICA:
+        if connection.kind is ConnectionKind.REPLICA:
             broker = connection.peer.broker_id
             self._tell_gone(broker, refused=self._peers.refuses(broker))
 
@@ -210,17 +210,17 @@ class ReplicaLinks:
     def asked(self, feed: ReplicaFeed, key: Key, peer: Identity, message: FromFollower) -> None:
         """A follower says something."""
         connection = feed.connection
-        if connection is None or self.feeds.get((peer.broker_id, connection.lane)) is not feed:
+        if connection is None or self.feeds.get((peer.broker_id, connection.kind)) is not feed:
             return
         replica = self._replicas.get(key)
         if not isinstance(message, Position):
             if replica is not None:
                 replica.asked(peer.broker_id, peer.incarnation, message)
             return
-        self._asked_on[peer.broker_id, key] = connection.lane
+        self._asked_on[peer.broker_id, key] = connection.kind
         if replica is None:
             feed.answer(key, Refused(Refusal.NOT_LEADER, self._unknown(key)))
-        elif self._is_on_wrong_lane(replica, connection.lane, message):
+        elif self._is_on_wrong_lane(replica, connection.kind, message):
             feed.answer(key, Refused(Refusal.OTHER_LANE, replica.leader_epoch))
         else:
             replica.asked(peer.broker_id, peer.incarnation, message)
@@ -228,7 +228,7 @@ class ReplicaLinks:
     def range_came(self, feed: ReplicaFeed, key: Key, broker: int, message: RangeWanted | RangeHeld) -> None:
         """A follower says something of a damaged range."""
         connection, replica = feed.connection, self._replicas.get(key)
-        if connection is None or self.feeds.get((broker, connection.lane)) is not feed or replica is None:
+        if connection is None or self.feeds.get((broker, connection.kind)) is not feed or replica is None:
             return
         self._on_range(replica, broker, message)
 
