@@ -100,6 +100,46 @@ CASES = [
     Case("a bad regular expression", ("stream", "list", "("), Exit.USAGE, "("),
     Case("a bad time", ("consume", "STREAM", "--from", "yesterday"), Exit.USAGE, "yesterday"),
     Case("an offset in three partitions", ("consume", "THREE", "--from", "5"), Exit.USAGE, "--partition"),
+    Case(
+        "an end before the start",
+        ("consume", "STREAM", "--from", "10", "--until", "5"),
+        Exit.USAGE,
+        "--until",
+    ),
+    Case(
+        "a time before the start",
+        ("consume", "STREAM", "--from", "1h", "--until", "2h"),
+        Exit.USAGE,
+        "--until is before --from",
+    ),
+    Case("an unknown broker to cordon", ("cluster", "cordon", "9"), Exit.NOT_FOUND, "broker 9"),
+    Case("an unknown broker to drain", ("cluster", "drain", "9"), Exit.NOT_FOUND, "broker 9"),
+    Case("an unknown broker to stop", ("cluster", "prepare-stop", "9"), Exit.NOT_FOUND, "broker 9"),
+    Case(
+        "an unknown broker to go on", ("cluster", "prepare-stop", "9", "--undo"), Exit.NOT_FOUND, "broker 9"
+    ),
+    Case("an unknown broker to unregister", ("cluster", "unregister", "9"), Exit.NOT_FOUND, "broker 9"),
+    Case("an unknown broker to vote", ("cluster", "add-voter", "9"), Exit.NOT_FOUND, "broker 9"),
+    Case(
+        "an unknown broker to lead",
+        ("cluster", "elect", "--unclean", "STREAM/0", "--broker", "9"),
+        Exit.NOT_FOUND,
+        "broker 9",
+    ),
+    Case(
+        "an unknown broker to move to",
+        ("cluster", "reassign", "STREAM", "--replicas", "0=9"),
+        Exit.NOT_FOUND,
+        "broker 9",
+    ),
+    Case("a format there is not", ("consume", "STREAM", "--format", "xml"), Exit.USAGE, "'--format': 'xml'"),
+    Case("a command that is nearly one", ("strem",), Exit.USAGE, "Did you mean 'stream'? See tidelog --help"),
+    Case(
+        "a line without a separator",
+        ("produce", "STREAM", "noseparator", "--key-separator", ":"),
+        Exit.USAGE,
+        "line 1 has no ':' between key and value: 'noseparator'",
+    ),
     Case("Parquet into a pipe", ("consume", "STREAM", "--format", "parquet"), Exit.USAGE, "--output-file"),
     Case(
         "a file in a folder that is not there",
@@ -204,5 +244,5 @@ def test_a_bug_is_one_sentence_too(tidelog: Any, monkeypatch: pytest.MonkeyPatch
     answer = tidelog("stream", "list")
 
     assert answer.code == Exit.FAILED
-    assert answer.err.startswith("tidelog: a bug in tidelog (KeyError: 'not there')")
+    assert answer.err.startswith("tidelog: this is a bug in tidelog (KeyError: 'not there')")
     assert len(answer.err.splitlines()) == 1

@@ -122,7 +122,7 @@ def test_replicas_are_moved_and_leaders_elected(trio: Call) -> None:
 
 def test_what_moves_is_throttled(trio: Call) -> None:
     assert trio("cluster", "throttle", "20MiB").out == (
-        "replicas that are far behind are fed: 20MiB a second from one broker to another\n"
+        "limit for replicas that lag far behind: 20MiB a second from broker to broker\n"
     )
     assert "20.0 MiB a second from broker to broker" in trio("cluster", "describe").out
     assert found(trio, "cluster", "throttle", "0") == {"throttle_bytes_per_second": None}
@@ -185,7 +185,7 @@ def test_what_loses_data_is_asked_for(trio: Call) -> None:
     assert (unclean.code, unregister.code) == (Exit.USAGE, Exit.USAGE)
     assert "Broker 1 holds the records below offset 0" in unclean.err
     assert "lost for good" in unclean.err
-    assert "which are given up; confirm with --yes" in unregister.err
+    assert "broker 2 is alive and holds" in unregister.err, "it is not asked for what is refused"
     refused = trio("cluster", "elect", "--unclean", "kept/0", "--broker", 1, "--yes")
     assert refused.code == Exit.USAGE
     assert "would lose records for nothing" in refused.err
@@ -208,7 +208,7 @@ def test_an_unclean_election_of_a_quarantined_replica_says_what_is_wrong(
         refused = offline("cluster", "elect", "--unclean", "seg/0", "--broker", 0, "--yes")
 
     assert refused.code == Exit.USAGE
-    assert "Broker 0 has no log of seg/0 that it can use: its replica is quarantined" in refused.err
+    assert "Broker 0 has no usable log of seg/0: its replica is quarantined" in refused.err
     assert "holds everything that was committed" not in refused.err
     assert "no election of that broker helps" in refused.err
 
@@ -216,21 +216,20 @@ def test_an_unclean_election_of_a_quarantined_replica_says_what_is_wrong(
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("cordon", 9), "broker 9 is not registered"),
-        (("drain", 9), "broker 9 is not registered"),
-        (("drain", 2, "--timeout", "soon"), "is no duration"),
-        (("add-voter", 9), "broker 9 is not registered"),
+        (("drain", 2, "--timeout", "soon"), "is not a duration"),
         (("remove-voter", 0), "no other broker could vote in place of broker 0"),
         (("unregister", 1, "--yes"), "is alive and holds"),
-        (("elect", "--broker", 1), "--broker goes with --unclean"),
-        (("elect", "--unclean", "orders", "--broker", 1), "is no partition; write it like orders/0"),
-        (("elect", "--unclean", "orders/0"), "goes with --broker"),
-        (("reassign", "--replicas", "0=1"), "--replicas goes with one stream"),
+        (("elect", "--broker", 1), "--broker needs --unclean"),
+        (("elect", "--unclean", "orders", "--broker", 1), "is not a partition; write it like orders/0"),
+        (("elect", "--unclean", "orders/0"), "needs --broker"),
+        (("reassign", "--replicas", "0=1"), "--replicas needs exactly one stream"),
         (("reassign", "a", "--replicas", "0:1"), "is not PARTITION=BROKER"),
-        (("reassign", "a", "--replicas", "0=1,x"), "is no list of brokers"),
+        (("reassign", "a", "--replicas", "0=1,x"), "is not a list of brokers"),
         (("reassign", "a", "--replicas", "0=1", "--replicas", "0=2"), "partition 0 is given twice"),
-        (("reassign", "a", "--replicas", "0=1", "--brokers", "1"), "--brokers and --moves-max are for"),
-        (("reassign", "--brokers", "9"), "broker 9 is not registered"),
+        (
+            ("reassign", "a", "--replicas", "0=1", "--brokers", "1"),
+            "--brokers and --moves-max cannot be used",
+        ),
     ],
 )
 def test_nonsense_ends_with_code_2_and_a_sentence(

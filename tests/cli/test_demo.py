@@ -151,7 +151,7 @@ def test_the_host_is_one_token_of_a_subject() -> None:
 
 
 @pytest.mark.parametrize("moment", ["before", "during", "after"])
-def test_a_stop_at_any_moment_of_the_event_loop_is_an_interrupt_and_leaves_no_loop_open(moment: str) -> None:
+def test_a_stop_at_any_moment_of_the_event_loop_leaves_no_loop_open(moment: str) -> None:
     signals = Signals()
     ended: list[str] = []
 

@@ -252,7 +252,7 @@ def test_ports_that_meet_are_refused(tmp_path: Path, offline: Any) -> None:
     answer = offline("dev", "--data", tmp_path, "--brokers", 2, "--port", port, "--http-port", port + 10)
 
     assert answer.code == Exit.USAGE
-    assert f"both take port {port + 10}" in answer.err
+    assert f"both need port {port + 10}" in answer.err
 
 
 def test_ctrl_c_while_starting_leaves_nothing(tmp_path: Path) -> None:

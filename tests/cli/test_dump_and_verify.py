@@ -283,7 +283,7 @@ def test_a_write_that_a_crash_cut_short_is_only_a_note(offline: Any, stopped: St
     assert any("cut" in note["what"] for note in report["notes"])
 
 
-def test_a_log_that_was_being_dropped_is_empty_from_its_mark_on_whatever_is_left_of_it(
+def test_a_log_that_was_being_dropped_counts_as_empty_from_its_mark_on(
     offline: Any, stopped: Stopped
 ) -> None:
     unclean(stopped)
@@ -299,7 +299,7 @@ def test_a_log_that_was_being_dropped_is_empty_from_its_mark_on_whatever_is_left
     assert any("starts over, empty, at offset 500" in note["what"] for note in report["notes"])
 
 
-def test_the_folder_of_a_development_cluster_is_told_apart_from_the_data_directory_in_it(
+def test_the_folder_of_tidelog_dev_is_not_taken_for_the_data_directory_in_it(
     offline: Any, stopped: Stopped, tmp_path: Path
 ) -> None:
     outer = tmp_path / "dev"
@@ -331,6 +331,16 @@ def test_a_data_directory_in_use_is_refused(offline: Any, stopped: Stopped) -> N
 
     assert answer.code == Exit.ENVIRONMENT
     assert "in use" in answer.err
+
+
+def test_a_damaged_meta_json_is_a_problem_of_the_directory(offline: Any, stopped: Stopped) -> None:
+    meta = stopped.data / "meta.json"
+    meta.write_bytes(meta.read_bytes()[:-10])
+
+    answer = offline("verify", stopped.data)
+
+    assert answer.code == Exit.FAILED
+    assert "meta.json is damaged" in answer.err
 
 
 def test_an_empty_path_is_not_the_current_folder(
@@ -371,7 +381,7 @@ def test_a_segment_is_shown_batch_by_batch(offline: Any, clean: Stopped) -> None
     answer = offline("dump", clean.segments[0])
 
     assert answer.code == 0
-    assert "byte 0: offsets 0–0, 1 records" in answer.out
+    assert "byte 0: offsets 0–0, 1 record, " in answer.out
     assert "DAMAGED" not in answer.out
 
 
@@ -410,7 +420,7 @@ def test_a_segment_of_another_partition_does_not_pass(offline: Any, clean: Stopp
     answer = offline("dump", clean.segments[0], "--stream-id", "00" * 16, "--partition", 0)
 
     assert answer.code == Exit.FAILED
-    assert "header CRC" in answer.err
+    assert "the header's CRC is" in answer.err
 
 
 def test_without_an_identity_file_the_body_is_checked_alone(offline: Any, stopped: Stopped) -> None:

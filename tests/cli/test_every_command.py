@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
@@ -122,6 +123,57 @@ def test_completion_scripts_can_be_had(offline: Any, monkeypatch: pytest.MonkeyP
     answer = offline()
 
     assert answer.out.strip() == "stream"
+
+
+def completed(offline: Any, monkeypatch: pytest.MonkeyPatch, words: str) -> list[str]:
+    monkeypatch.setenv("_TIDELOG_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", f"tidelog {words}")
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split(" "))))
+    answer = offline()
+    assert answer.err == ""
+    found: list[str] = answer.out.split()
+    return found
+
+
+@pytest.mark.parametrize("words", ["consume", "produce", "stream describe", "stream edit", "cluster elect"])
+def test_names_of_streams_are_completed(words: str, tidelog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("complete-a", "complete-b", "other"):
+        assert tidelog("stream", "create", name).code == 0
+
+    assert completed(tidelog, monkeypatch, f"{words} complete-") == ["complete-a", "complete-b"]
+
+
+def test_numbers_of_brokers_are_completed(tidelog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert completed(tidelog, monkeypatch, "cluster drain ") == ["0"]
+
+
+def test_without_a_cluster_nothing_is_completed(offline: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDELOG_SERVER", "127.0.0.1:1")
+
+    assert completed(offline, monkeypatch, "consume o") == []
+
+
+@pytest.mark.parametrize("words", [(), ("stream",), ("cluster",)])
+def test_no_summary_is_cut_in_a_list_of_commands_of_80_columns(words: tuple[str, ...]) -> None:
+    listed = subprocess.run(
+        [sys.executable, "-m", "tidelog.cli", *words, "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "COLUMNS": "80", "TERMINAL_WIDTH": "80"},
+    ).stdout
+    commands_listed = listed.partition("Commands:")[2]
+
+    assert commands_listed
+    assert "..." not in commands_listed
+    group = ROOT
+    for word in words:
+        group = group.commands[word]
+    for name, command in group.commands.items():
+        summary = command.help.partition("\n\n")[0]
+        assert re.search(
+            rf"^  {name} +{re.escape(' '.join(summary.split()))}$", commands_listed, re.MULTILINE
+        )
 
 
 PLAIN = """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -34,10 +35,34 @@ def test_values_on_the_command_line_are_answered_with_their_offsets(tidelog: Any
 
 
 def test_lines_of_standard_input_become_records(piped: Any, tidelog: Any, stream: str) -> None:
-    answer = piped("produce", stream, "--output", "json", given=b"one\ntwo\r\n\nlast")
+    answer = piped("produce", stream, "--output", "json", given=b"one\ntwo\n\nlast")
 
     assert json.loads(answer.out)["records"] == 4
     assert tidelog("consume", stream).raw == b"one\ntwo\n\nlast\n"
+
+
+def test_a_carriage_return_belongs_to_the_value(piped: Any, tidelog: Any, stream: str) -> None:
+    assert piped("produce", stream, given=b"one\r\ntwo\r").code == 0
+
+    assert tidelog("consume", stream).raw == b"one\r\ntwo\r\n"
+
+
+def test_lines_of_windows_text_are_stored_without_carriage_returns(
+    piped: Any, tidelog: Any, stream: str
+) -> None:
+    assert piped("produce", stream, "--crlf", given=b"one\r\ntwo\nthree\r").code == 0
+
+    assert tidelog("consume", stream).raw == b"one\ntwo\nthree\n"
+
+
+def test_what_consume_prints_as_json_is_as_the_document_says(tidelog: Any, stream: str) -> None:
+    document = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
+    (text,) = re.findall(r"`({\"value\": .*?})`", document)
+
+    assert tidelog("produce", stream, "--format", "json", text).code == 0
+
+    printed = json.loads(tidelog("consume", stream, "--format", "json").out)
+    assert json.loads(text).items() <= printed.items()
 
 
 def test_a_hundred_thousand_lines_come_out_as_they_went_in(tidelog: Any, stream: str, tmp_path: Path) -> None:

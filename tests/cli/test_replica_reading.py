@@ -89,7 +89,7 @@ async def test_a_replica_that_is_behind_is_asked_again_until_its_time_is_over() 
     (piece,) = await pieces_of(broker, patience=0.15)
 
     assert piece.lack is Lack.MISSING
-    assert "up to 0 only" in piece.why
+    assert "only below offset 0" in piece.why
     assert len(broker.asked) >= 2
 
 

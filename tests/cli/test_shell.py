@@ -58,7 +58,7 @@ def test_a_closed_standard_output_is_one_sentence(cluster: Cluster, stream: str,
     ended = shell(cluster, [stream if word == "STREAM" else word for word in words], ">&-")
     assert ended.returncode == Exit.USAGE
     assert ended.stderr.splitlines() == [
-        b"tidelog: standard output is closed; send it to /dev/null if it is not wanted"
+        b"tidelog: standard output is closed; redirect it to /dev/null if you do not want it"
     ]
 
 

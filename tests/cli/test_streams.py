@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from tidelog.cli.errors import Exit
+
 
 def found(answer: Any) -> Any:
     assert answer.code == 0, answer.err
@@ -52,6 +54,33 @@ def test_creating_twice_the_same_is_fine(tidelog: Any) -> None:
     again = found(tidelog("stream", "create", "twice", "--partitions", 2, "-o", "json"))
 
     assert first["stream_id"] == again["stream_id"]
+    assert (first["existed"], again["existed"]) == (False, True)
+
+
+def test_create_says_whether_the_stream_was_there_already(tidelog: Any) -> None:
+    first = tidelog("stream", "create", "said")
+    again = tidelog("stream", "create", "said")
+
+    assert first.out.startswith("created stream said\n")
+    assert again.out == "stream said exists already with these settings; nothing was changed\n"
+
+
+def test_a_minimum_above_the_copies_is_explained(tidelog: Any) -> None:
+    answer = tidelog("stream", "create", "careful", "--min-insync-replicas", 2)
+
+    assert answer.code == 0
+    assert "copies        1 (at least 1 in sync)" in answer.out
+    assert answer.err == (
+        "tidelog: note: careful keeps 1 copy of each partition, so a record is acknowledged "
+        "when 1 copy holds it, not 2\n"
+    )
+
+
+def test_a_minimum_above_a_given_number_of_copies_is_refused(tidelog: Any) -> None:
+    answer = tidelog("stream", "create", "impossible", "--min-insync-replicas", 2, "--replication-factor", 1)
+
+    assert answer.code == Exit.USAGE
+    assert "min_insync_replicas is 2, more than the replication factor of 1" in answer.err
 
 
 def test_validate_only_changes_nothing(tidelog: Any) -> None:

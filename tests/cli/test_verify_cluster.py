@@ -55,7 +55,7 @@ def test_a_byte_that_rotted_under_a_running_broker_is_found_with_its_offsets(
     (problem,) = json.loads(answer.out)["problems"]
     first = int(segment.stem)
     assert (problem["stream"], problem["what"], problem["start"]) == ("orders", "corrupt", first)
-    assert f"problem: orders/0 on broker 0: corrupt, offsets {first}–" in offline("verify", "--cluster").out
+    assert f"problem: orders/0 on broker 0: corrupt, offset {first}: " in offline("verify", "--cluster").out
 
 
 def test_a_stream_that_is_not_there_is_not_found(cluster: Cluster, tidelog: Call) -> None:
@@ -95,7 +95,7 @@ def test_a_history_in_which_a_record_was_lost_says_which(tmp_path: Path, offline
     ]
 
 
-def test_a_file_that_is_no_history_is_wrong_usage_and_one_that_is_not_there_not_found(
+def test_a_file_that_is_no_history_is_refused_and_a_missing_file_is_not_found(
     tmp_path: Path, offline: Call
 ) -> None:
     (tmp_path / "other").write_bytes(os.urandom(100))

@@ -410,9 +410,7 @@ def test_a_member_that_is_not_caught_up_for_too_long_leaves() -> None:
     assert proposed(stage.wait(1)) == [(1, 2)]
 
 
-def test_a_removed_member_joins_again_only_after_the_waiting_appends_are_committed() -> (
-    None
-):
+def test_a_removed_member_joins_again_only_after_the_waiting_appends_are_committed() -> None:
     stage = Stage(isr=(1, 2, 3))
     stage.position(SECOND, 10)
     stage.position(THIRD, 10)

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tidelog_broker.errors import MEND, BrokerError, DataDirectoryError
+from tidelog_broker.errors import MEND, BrokerError, DataDirectoryError, DirectoryDamaged
 from tidelog_broker.offline.verify_log import Expected, Findings, LogReport, verify_log
 from tidelog_broker.offline.verify_metadata import verify_metadata
 from tidelog_broker.storage.directory import superseding
@@ -32,15 +32,17 @@ from tidelog_broker.storage.segments.segment import segment_base
 EXIT_CLEAN = 0
 EXIT_PROBLEMS = 1
 EXIT_UNREADABLE = 3
-"""It cannot be read, or a broker uses it."""
+"""A broker uses it, or it cannot be read."""
 EXIT_NOT_FOUND = 4
-"""There is no data directory here."""
+"""The folder is not a data directory."""
+EXIT_DAMAGED = 5
+"""Nothing in it can be believed, so there is no report: its identity or its metadata log is damaged."""
 
 PROGRESS_SECONDS = 0.2
 
 
 class NoDataDirectory(DataDirectoryError):
-    """The folder is not a data directory; whoever checks one has no use for a new one."""
+    """The folder is not a data directory; to check one, none must be made."""
 
 
 class ReadOnlyFiles(OsFiles):
@@ -123,7 +125,7 @@ def verify_data_directory(
 
 
 def _what_it_is(files: Files, path: str) -> str:
-    """People give the folder of `tidelog dev`, which holds the data directory and more."""
+    """Why a folder is not a data directory. Users often give the folder of `tidelog dev` around it."""
     if files.exists(f"{path}/broker/meta.json"):
         return f"{path} is not a data directory, but {path}/broker is; give that path"
     if files.exists(f"{path}/raft") or files.exists(f"{path}/streams"):
@@ -274,6 +276,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except NoDataDirectory as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_NOT_FOUND
+    except DirectoryDamaged as error:
+        sys.stderr.write(f"{error}\n")
+        return EXIT_DAMAGED
     except (BrokerError, OSError) as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_UNREADABLE

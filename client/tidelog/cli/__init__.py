@@ -1,20 +1,20 @@
-"""The command line: a thin skin over the library, one package per noun.
+"""The command line: a thin layer over the library, with a package for each group of commands.
 
-What belongs here: options, output, processes started by hand (`tidelog dev`, `tidelog
-demo`). What does not: anything a program may want too, which is in the library. The
-broker and the Spark jobs are other packages, known here by name only and run as
-processes of their own.
+What belongs here: options, output, and the processes of `tidelog dev` and `tidelog demo`. What does not:
+anything that a program may need too, which is in the library. The broker and the Spark jobs are other
+packages. This one knows only their names, and runs them as processes of their own.
 
 - `stream`, `cluster`, `verify`  the commands of these names
 - `records`    `produce`, `consume` and `dump`
 - `local`      `dev`, and the processes of a cluster on this machine
 - `demo`       `demo`
 - `app`        the tree of commands
-- `errors`     exit codes, and the sentence that an error becomes
-- `shell`      what a shell hands a program: arguments as bytes, open files, signals
-- `values`     durations, sizes, moments, positions, as people write them
-- `output`, `progress`, `watching`  tables, JSON, and progress on long work
-- `connection` from a command to the cluster
+- `completion` names of streams and brokers for the shell's completion
+- `errors`     exit codes and messages
+- `shell`      what a shell gives a program: arguments as bytes, open files, signals
+- `values`     durations, sizes, times, positions, counts
+- `output`, `progress`, `watching`  tables, JSON, and the progress of long work
+- `connection` the connection of a command to the cluster
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ def main() -> None:
     import signal
     import sys
 
-    # One that is ignored (a job in the background of a script) stays ignored.
+    # A signal that is ignored (a background job of a script) stays ignored.
     interrupts = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if interrupts:
-        # Nothing has begun yet that must be ended well, and an exception could get lost in an import.
+        # Nothing has begun yet that must be completed, and an exception could get lost in an import.
         signal.signal(signal.SIGINT, lambda number, frame: os._exit(130))
 
     from tidelog.without_pandas import leave_pandas_out

@@ -1,4 +1,4 @@
-"""The tree of commands, and the one place where errors become exit codes."""
+"""The tree of commands, and the only place where errors become exit codes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tidelog.cli.verify import command as verify
 
 app = typer.Typer(
     name="tidelog",
-    help="A durable log for NATS, with Arrow from producer to Spark.",
+    help="Tidelog: a durable log for NATS, with Arrow from producer to Spark.",
     epilog=example("tidelog dev"),
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -36,7 +36,7 @@ def _print_version(wanted: bool) -> None:
         try:
             sys.stdout.write(f"tidelog {importlib.metadata.version('tidelog')}\n")
         except importlib.metadata.PackageNotFoundError:
-            sys.stdout.write("tidelog, not installed as a package\n")
+            sys.stdout.write("tidelog (not installed as a package)\n")
         raise typer.Exit
 
 
@@ -44,10 +44,10 @@ def _print_version(wanted: bool) -> None:
 def _common(
     context: typer.Context,
     version: bool = typer.Option(
-        False, "--version", is_eager=True, callback=_print_version, help="Print the version and leave."
+        False, "--version", is_eager=True, callback=_print_version, help="Print the version and exit."
     ),
     debug: bool = typer.Option(
-        False, "--debug", envvar="TIDELOG_DEBUG", help="Show the traceback of an error below its sentence."
+        False, "--debug", envvar="TIDELOG_DEBUG", help="Show the traceback of an error after its message."
     ),
 ) -> None:
     context.obj["debug"] = debug
@@ -64,11 +64,11 @@ app.command("verify", epilog=example(verify.EXAMPLE))(verify.verify)
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Runs one command line; returns its exit code. Never raises, never prints a traceback unasked."""
+    """Runs one command line and returns its exit code. Prints a traceback only with ``--debug``."""
     try:
         return _run(arguments)
     except BrokenPipeError:
-        # Python flushes standard output once more on its way out.
+        # Python flushes standard output once more when it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.BROKEN_PIPE
 
@@ -85,7 +85,7 @@ def _run(arguments: Sequence[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return Exit.INTERRUPTED
     except SystemExit as end:
-        # So typer ends a completion, and a write into a pipe that nobody reads any more.
+        # Typer ends a completion in this way, and a write into a closed pipe.
         if isinstance(end.__context__, BrokenPipeError):
             raise end.__context__ from None
         return end.code if isinstance(end.code, int) else Exit.FAILED
@@ -102,7 +102,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _explained(error: Any) -> tuple[str, int]:
-    """The sentence for an error, and the exit code."""
+    """The message for an error, and the exit code."""
     if isinstance(error, CommandError):
         return str(error), error.code
     if isinstance(error, errors.TidelogError):
@@ -111,14 +111,16 @@ def _explained(error: Any) -> tuple[str, int]:
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror or error}", Exit.ENVIRONMENT
     if hasattr(error, "format_message"):
-        # A wrong command line; typer's class for it is not public in every version.
+        # A wrong command line. Typer's class for it is not public in every version.
         context = getattr(error, "ctx", None)
         path = context.command_path if context is not None else "tidelog"
-        return f"{error.format_message().rstrip('.')}; see {path} --help", Exit.USAGE
-    return f"a bug in tidelog ({type(error).__name__}: {error}); --debug shows where", Exit.FAILED
+        said = error.format_message().replace("Value error, ", "").rstrip(".")
+        stop = "" if said.endswith("?") else "."
+        return f"{said}{stop} See {path} --help", Exit.USAGE
+    return f"this is a bug in tidelog ({type(error).__name__}: {error}); --debug shows where", Exit.FAILED
 
 
 def _with_advice(error: errors.TidelogError) -> str:
     if isinstance(error, errors.IndefiniteError):
-        return f"{error.message} (it may or may not have taken effect)"
+        return f"{error.message} (the request may or may not have taken effect)"
     return error.message

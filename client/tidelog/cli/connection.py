@@ -1,4 +1,4 @@
-"""From a command to the broker: the address, and one connection for the command's length."""
+"""The address of the cluster, and one connection to it for the length of a command."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SERVER: Any = typer.Option(
 
 
 def connected(server: str, work: Callable[[tidelog.Client], Awaitable[T]]) -> T:
-    """Runs `work` with a client of that broker."""
+    """Runs `work` with a client that is connected to the cluster of that broker."""
     listener = os.environ.get("TIDELOG_LISTENER", "")
 
     async def main() -> T:
@@ -38,7 +38,7 @@ def connected(server: str, work: Callable[[tidelog.Client], Awaitable[T]]) -> T:
             await client.open()
         except Unavailable as error:
             raise CommandError(
-                f"no broker answers at {server}; `tidelog dev` starts one, --server names another",
+                f"no broker answers at {server}; start one with `tidelog dev`, or name another with --server",
                 Exit.UNAVAILABLE,
             ) from error
         async with client:

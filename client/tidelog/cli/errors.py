@@ -1,6 +1,6 @@
-"""What becomes of errors: one sentence on standard error and an exit code that means something.
+"""Errors of commands: one sentence on standard error, and an exit code.
 
-The codes are a promise (docs/cli.md): scripts branch on them.
+Scripts branch on the codes, so they do not change (docs/cli.md).
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ class Exit(IntEnum):
     FAILED = 1
     """The work failed, or a check found problems."""
     USAGE = 2
-    """The command line or a value in it is wrong; it stays wrong."""
+    """The command line or a value in it is wrong. Repeating the command does not help."""
     NOT_FOUND = 3
-    """No such stream, partition, file or data directory."""
+    """No such stream, partition, broker, file or data directory."""
     UNAVAILABLE = 4
-    """The broker cannot be reached or cannot do it now: try later."""
+    """No broker answers, or the cluster cannot do it now: try later."""
     CONFLICT = 5
-    """It is there already with other settings, or changed meanwhile."""
+    """It exists already with other settings, or it has changed meanwhile."""
     OUT_OF_RANGE = 6
-    """An offset that the log does not hold (any more, or yet)."""
+    """The log does not hold the offset any more, or not yet."""
     ENVIRONMENT = 7
-    """This machine lacks something: a free port, a writable folder, a package."""
+    """This machine lacks something: a free port, a folder that is writable and not in use, a package."""
     INTERRUPTED = 130
     """Ended by Ctrl-C."""
     BROKEN_PIPE = 141
-    """The reader of our output left."""
+    """The program that read the output has ended."""
 
 
 _CODES: tuple[tuple[type[errors.TidelogError], Exit], ...] = (
@@ -45,7 +45,7 @@ _CODES: tuple[tuple[type[errors.TidelogError], Exit], ...] = (
     (errors.LogTruncated, Exit.OUT_OF_RANGE),
     (errors.InvalidRequest, Exit.USAGE),
 )
-"""The first that fits; what is retriable otherwise is unavailable, the rest failed."""
+"""The first class that fits counts. Other errors are `UNAVAILABLE` if they are retriable, else `FAILED`."""
 
 
 class CommandError(Exception):
@@ -57,6 +57,7 @@ class CommandError(Exception):
 
 
 def fail(message: str, code: Exit = Exit.FAILED) -> NoReturn:
+    """Ends the command with a sentence and a code."""
     raise CommandError(message, code)
 
 

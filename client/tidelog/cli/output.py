@@ -14,11 +14,11 @@ from rich.table import Table
 from rich.text import Text
 
 PIPE_WIDTH = 240
-"""Tables in a pipe are not folded at the 80 columns of a terminal that is not there."""
+"""In characters. Where there is no terminal, tables are not folded at 80 columns."""
 
 
 class Output(StrEnum):
-    """How a command prints what it found."""
+    """How a command prints its result."""
 
     TABLE = "table"
     JSON = "json"
@@ -28,22 +28,23 @@ OUTPUT: Any = typer.Option(Output.TABLE, "--output", "-o", help="A table for peo
 
 
 def example(command: str) -> str:
-    """The end of a help text: a command to copy, on one line."""
+    """The end of a help text: a command to copy, on a line of its own."""
     return f"\b\nExample:\n  {command}"
 
 
 def console(*, to_stderr: bool = False) -> Console:
-    """Standard output (or error) as it is now: tests and pipes change it."""
+    """A console on the present standard output or error, which tests and pipes replace."""
     terminal = (sys.stderr if to_stderr else sys.stdout).isatty()
     return Console(stderr=to_stderr, highlight=False, width=None if terminal else PIPE_WIDTH)
 
 
 def print_json(value: Any) -> None:
+    """One value on standard output, indented."""
     sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2) + "\n")
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[str] = ()) -> Table:
-    """A plain table; the columns in `right` are numbers."""
+    """A table without lines; the columns in `right` hold numbers and are aligned right."""
     made = Table(box=None, pad_edge=False, header_style="bold")
     for name in columns:
         made.add_column(name, justify="right" if name in right else "left", overflow="fold")
@@ -55,7 +56,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Se
 
 
 def facts(pairs: Iterable[tuple[str, object]]) -> Table:
-    """Name and value, a line each."""
+    """Names and values, one pair a line."""
     made = Table(box=None, pad_edge=False, show_header=False)
     made.add_column(style="bold")
     made.add_column(overflow="fold")

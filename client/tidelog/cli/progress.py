@@ -1,4 +1,4 @@
-"""Progress on long work: a line on the terminal, nothing where there is none."""
+"""Progress of long work: a line on the terminal, or nothing where standard error is no terminal."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ SHOWN_AFTER_SECONDS = 0.5
 
 
 class Counter:
-    """Counts things on standard error, with a bar if the bytes in all are known.
+    """A count on standard error, with a bar if the total number of bytes is known.
 
-    Shows itself only on a terminal, and only when the work takes long enough to wonder.
+    It appears only on a terminal, and only after `SHOWN_AFTER_SECONDS`.
     """
 
     def __init__(self, what: str, bytes_total: int | None = None, *, enabled: bool = True) -> None:
@@ -38,7 +38,7 @@ class Counter:
         return self
 
     def set(self, count: int, bytes_done: int) -> None:
-        """So far, in all."""
+        """Shows the totals up to now."""
         if not self._enabled:
             return
         if self._progress is None:
@@ -54,6 +54,7 @@ class Counter:
         )
 
     def set_total(self, bytes_total: int) -> None:
+        """Sets how many bytes there are in all."""
         self._total = bytes_total
 
     def note(self, text: str) -> None:

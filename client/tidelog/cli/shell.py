@@ -1,6 +1,6 @@
-"""What a shell hands a program besides its words: bytes that are no text, closed files, signals.
+"""What a shell gives a program besides text: arguments that are not UTF-8, closed files, signals.
 
-All of it is put in order here, once, so that commands can rely on it.
+All of it is handled here, once, so that commands need not.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from types import FrameType
 
 from tidelog.cli.app import run
 from tidelog.cli.errors import Exit
+from tidelog.cli.values import printable
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
 def run_process(arguments: Sequence[str]) -> int:
-    """Runs one command line as this process's own; its exit code."""
+    """Runs one command line as the command of this process; returns its exit code."""
     refusal = _open_files() or _check_text(arguments)
     if refusal is not None:
         sys.stderr.write(f"tidelog: {refusal}\n")
@@ -26,12 +27,12 @@ def run_process(arguments: Sequence[str]) -> int:
     stopped: list[int] = []
 
     def stop(number: int, frame: FrameType | None) -> None:
-        # As Ctrl-C does it: files are closed well, and what waits is told.
+        # The same way as Ctrl-C: open files are completed and waiting calls end.
         stopped.append(number)
         signal.raise_signal(signal.SIGINT)
 
     for number in STOP_SIGNALS:
-        # One that is ignored (nohup) stays so.
+        # A signal that is ignored (nohup) stays ignored.
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, stop)
     code = run(arguments)
@@ -39,23 +40,24 @@ def run_process(arguments: Sequence[str]) -> int:
 
 
 def _open_files() -> str | None:
-    """Opens what is closed, so that no file of ours takes its place; why that is not enough, if it is not."""
+    """Opens closed standard files, so that no other file gets their numbers; returns a refusal, or None."""
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - for as long as the process lives
     if sys.stdin is None:
         sys.stdin = open(os.devnull)  # noqa: SIM115
     if sys.stdout is None:
-        return "standard output is closed; send it to /dev/null if it is not wanted"
+        return "standard output is closed; redirect it to /dev/null if you do not want it"
     return None
 
 
 def _check_text(arguments: Sequence[str]) -> str | None:
+    """The refusal of an argument that is not UTF-8; None: all are."""
     for argument in arguments:
         try:
             argument.encode()
         except UnicodeEncodeError:
             return (
-                f"the argument {os.fsencode(argument)!r} is not UTF-8; "
-                "give such bytes on standard input or with --file"
+                f"the argument {printable(os.fsencode(argument))} is not UTF-8; "
+                "give these bytes on standard input or with --file"
             )
     return None

@@ -1,7 +1,7 @@
-"""Durations, sizes, moments and positions, as people write them on a command line.
+"""Durations, sizes, times, positions and counts, as people write and read them.
 
-Pure: text to values, with one sentence about what would be right. Naive times are in the
-local time zone, as a shell's user means them.
+Pure: text to values and back. A wrong text ends the command with a sentence that says what would be right.
+Times without a zone are in the local time zone.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from tidelog.model import OFFSET_MAX
 UNLIMITED = "unlimited"
 
 CHARACTERS_MAX = 60
-"""A longer text is no number of anything; Python would refuse to convert it."""
+"""A longer text is not taken for a number; Python would refuse to convert it."""
 
 _FIRST_MOMENT = datetime(1, 1, 2, tzinfo=UTC)
-"""Near the first that Python has; earlier ones are moved there."""
+"""Near the first time that Python knows. Earlier times are moved to it."""
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(us|ms|s|m|h|d|w)")
 _DURATION_US = {
@@ -40,7 +40,7 @@ _SIZE_BYTES = {
 
 
 def duration_us(text: str) -> int | None:
-    """Microseconds in ``1h30m``, ``7d``, ``500ms``; None: it is no duration."""
+    """Microseconds in ``1h30m``, ``7d``, ``500ms``; None: the text is not a duration."""
     if len(text) > CHARACTERS_MAX:
         return None
     total, at = 0.0, 0
@@ -53,19 +53,19 @@ def duration_us(text: str) -> int | None:
 
 
 def duration_ms(text: str, option: str) -> int:
-    """Milliseconds for an option; ends the command if it is none."""
+    """Milliseconds for an option; ends the command if the text is not a duration."""
     found = duration_us(text.strip())
     if found is None:
-        fail(f"{option}: {text!r} is no duration; write it like 7d, 12h, 1h30m or 500ms", Exit.USAGE)
+        fail(f"{option}: {text!r} is not a duration; write it like 7d, 12h, 1h30m or 500ms", Exit.USAGE)
     return found // 1000
 
 
 def size_bytes(text: str, option: str) -> int:
-    """Bytes for an option: ``512MiB``, ``1GB``, ``4096``; ends the command if it is none."""
+    """Bytes for an option: ``512MiB``, ``1GB``, ``4096``; ends the command if the text is not a size."""
     found = _SIZE.fullmatch(text.strip()) if len(text) <= CHARACTERS_MAX else None
     unit = found[2].lower() if found is not None else ""
     if found is None or unit not in _SIZE_BYTES:
-        fail(f"{option}: {text!r} is no size; write it like 512MiB, 1GB or 4096", Exit.USAGE)
+        fail(f"{option}: {text!r} is not a size; write it like 512MiB, 1GB or 4096", Exit.USAGE)
     count: int = round(float(found[1]) * _SIZE_BYTES[unit])
     return count
 
@@ -73,6 +73,11 @@ def size_bytes(text: str, option: str) -> int:
 def count_of(number: int, what: str, several: str = "") -> str:
     """``1 record``, ``2 records``; `several` is the plural where it is not `what` with an s."""
     return f"{number} {what if number == 1 else several or what + 's'}"
+
+
+def printable(data: bytes) -> str:
+    """Bytes for a message, in quotes; those that are not UTF-8 as ``\\xe9``."""
+    return f"'{data.decode(errors='backslashreplace')}'"
 
 
 def show_bytes(count: float) -> str:
@@ -102,23 +107,23 @@ def show_time_us(count: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A place in a log as the user gives it: exactly one of the three."""
+    """A position in a log as the user gives it. Exactly one of the three fields is set."""
 
     name: str | None = None
-    """earliest or latest."""
+    """``earliest`` or ``latest``."""
     offset: int | None = None
     time: datetime | None = None
 
 
 def point(text: str, option: str) -> Point:
-    """``earliest``, ``latest``, an offset, a moment, or a duration ago; ends the command otherwise."""
+    """``earliest``, ``latest``, an offset, a time, or a duration ago; ends the command at any other text."""
     text = text.strip()
     if text in ("earliest", "latest"):
         return Point(name=text)
     if text.isdecimal() and len(text) <= CHARACTERS_MAX and int(text) <= OFFSET_MAX:
         return Point(offset=int(text))
     if text.isdecimal():
-        fail(f"{option}: offsets end at {OFFSET_MAX}, {text:.40} lies beyond", Exit.USAGE)
+        fail(f"{option}: the offset {text:.40} is too large; the largest is {OFFSET_MAX}", Exit.USAGE)
     ago = duration_us(text.removeprefix("-"))
     try:
         if ago is not None:
@@ -127,10 +132,10 @@ def point(text: str, option: str) -> Point:
         if moment.tzinfo is None:
             moment = moment.astimezone()
     except OverflowError:
-        fail(f"{option}: {text!r} lies before all records", Exit.USAGE)
+        fail(f"{option}: {text!r} is before the earliest time that a record can have", Exit.USAGE)
     except ValueError:
         fail(
-            f"{option}: {text!r} is no position; write earliest, latest, an offset (1200), "
+            f"{option}: {text!r} is not a position; write earliest, latest, an offset (1200), "
             "a time (2026-01-31T12:00:00Z) or how long ago (15m)",
             Exit.USAGE,
         )

@@ -1,4 +1,4 @@
-"""Long work on a cluster, watched until it is done: what is left, on the terminal."""
+"""Watches long work on a cluster until it is done, and shows what is left."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ import typer
 
 from tidelog.cli.errors import Exit, fail
 from tidelog.cli.output import console
-from tidelog.cli.values import duration_ms
+from tidelog.cli.values import count_of, duration_ms
 
 LOOK_SECONDS: Final = 0.5
 
-WAIT: Any = typer.Option(False, "--wait", help="Return when it is done, and show what is left until then.")
+WAIT: Any = typer.Option(False, "--wait", help="Return when the work is done; until then show what is left.")
 TIMEOUT: Any = typer.Option(
-    "1h", "--timeout", help="With --wait: give up waiting after so long (10m); the work goes on."
+    "1h", "--timeout", help="With --wait: stop waiting after this time, for example 10m; the work goes on."
 )
 
 
-async def watched(left: Callable[[], Awaitable[int]], what: str, timeout: str) -> None:
-    """Returns when `left` is 0; ends the command if that takes longer than `timeout`.
+async def watched(left: Callable[[], Awaitable[int]], what: str, several: str, timeout: str) -> None:
+    """Returns when `left` gives 0; ends the command if that takes longer than `timeout`.
 
-    `what` says what is left, for example "replicas to move".
+    `what` names one of the things left, for example "replica to move"; `several` is its plural.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + duration_ms(timeout, "--timeout") / 1000
@@ -33,7 +33,8 @@ async def watched(left: Callable[[], Awaitable[int]], what: str, timeout: str) -
     with shown as status:
         while count := await left():
             if status is not None:
-                status.update(f"{count} {what}")
+                status.update(count_of(count, what, several))
             if loop.time() >= deadline:
-                fail(f"{count} {what} after {timeout}; it goes on without being watched", Exit.UNAVAILABLE)
+                left_over = count_of(count, what, several)
+                fail(f"{left_over} after {timeout}; the work goes on in the cluster", Exit.UNAVAILABLE)
             await asyncio.sleep(LOOK_SECONDS)

@@ -1,4 +1,4 @@
-"""``tidelog cluster`` with a broker's number: cordon, drain, let it stop, unregister it, have it vote."""
+"""``tidelog cluster``, the commands for one broker: cordon, drain, prepare-stop, unregister, voters."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from typing import Any
 import typer
 
 import tidelog
+from tidelog.cli.cluster.unknown_brokers import not_registered, of_brokers
+from tidelog.cli.completion import broker_ids
 from tidelog.cli.connection import SERVER, connected
 from tidelog.cli.errors import Exit, fail
 from tidelog.cli.output import OUTPUT, Output, console, example, print_json
-from tidelog.cli.values import duration_ms
+from tidelog.cli.values import count_of, duration_ms
 from tidelog.cli.watching import TIMEOUT, WAIT, watched
-from tidelog.model import StopAnswer
+from tidelog.model import ClusterDescription, StopAnswer
 
 EXAMPLES = {
     "cordon": "tidelog cluster cordon 2",
@@ -26,11 +28,11 @@ EXAMPLES = {
     "remove-voter": "tidelog cluster remove-voter 0",
 }
 
-BROKER: Any = typer.Argument(min=0, max=(1 << 31) - 1, help="The broker's number.")
+BROKER: Any = typer.Argument(min=0, max=(1 << 31) - 1, help="The broker's number.", autocompletion=broker_ids)
 
 
 def add_to(app: typer.Typer) -> None:
-    """Adds these commands."""
+    """Adds the commands of this module."""
     for name, command in (
         ("cordon", cordon),
         ("uncordon", uncordon),
@@ -44,12 +46,18 @@ def add_to(app: typer.Typer) -> None:
 
 
 def cordon(broker: int = BROKER, server: str = SERVER, output: Output = OUTPUT) -> None:
-    """Have a broker get no new replicas, nor leaders where another can lead; what it holds stays."""
+    """Give a broker no new replicas and leaders.
+
+    Its replicas stay. It leads a partition only if no other broker can.
+    """
     _do(server, output, broker, lambda client: client.cordon(broker), "is cordoned")
 
 
 def uncordon(broker: int = BROKER, server: str = SERVER, output: Output = OUTPUT) -> None:
-    """Have a broker get replicas and leaders again; ends what cordon or drain began."""
+    """Give a broker replicas and leaders again.
+
+    This ends what `cluster cordon` and `cluster drain` began.
+    """
     _do(server, output, broker, lambda client: client.uncordon(broker), "is not cordoned")
 
 
@@ -60,29 +68,31 @@ def drain(
     server: str = SERVER,
     output: Output = OUTPUT,
 ) -> None:
-    """Cordon a broker and move everything away that it holds: replicas, leaders, its vote.
+    """Cordon a broker and move all it holds away.
 
-    It returns at once; with --wait, when the broker holds nothing any more and can be unregistered.
-    `cluster uncordon` and `cluster reassignments --cancel` call it off.
+    Replicas, leaders and its vote on the metadata go to other brokers. The command returns at once; with
+    --wait it returns when the broker holds nothing any more and can be unregistered. To call it off, use
+    `cluster uncordon` and `cluster reassignments --cancel`.
     """
     duration_ms(timeout, "--timeout")
 
     async def begin(client: tidelog.Client) -> int:
         async def left() -> int:
-            # Whatever could not begin yet begins now.
+            # Replicas that could not begin to move before begin now.
             return (await client.drain(broker)).replicas_left
 
         count = await left()
         if wait:
-            await watched(left, f"replicas left on broker {broker}", timeout)
+            on_it = f"left on broker {broker}"
+            await watched(left, f"replica {on_it}", f"replicas {on_it}", timeout)
             count = 0
         return count
 
-    count = connected(server, begin)
+    count = connected(server, lambda client: of_brokers(client, [broker], begin(client)))
     if output is Output.JSON:
         print_json({"broker_id": broker, "replicas_left": count})
     elif count:
-        sys.stdout.write(f"broker {broker} is being drained; {count} replicas are left\n")
+        sys.stdout.write(f"broker {broker} is being drained; {count_of(count, 'replica')} left\n")
     else:
         sys.stdout.write(f"broker {broker} is drained\n")
 
@@ -94,11 +104,11 @@ def prepare_stop(
     server: str = SERVER,
     output: Output = OUTPUT,
 ) -> None:
-    """Wait until a broker can stop safely, and move its leaders away.
+    """Wait until a broker can stop; move leaders away.
 
-    Safely means that every partition keeps enough copies in sync. The command ends with code 4, and says
-    why, if the broker must not stop yet. If several brokers are prepared at the same time, only one after
-    the other may stop.
+    A broker can stop when every partition keeps enough copies in sync without it. If it must not stop yet,
+    the command says why and ends with code 4. Of several brokers that are prepared at the same time, one
+    may stop after the other.
 
     A prepared broker is `stopping`: it leads nothing and joins no ISR. This ends when the broker starts
     again. If the broker will not be stopped after all, undo it with --undo; `cluster elect` then gives its
@@ -109,7 +119,9 @@ def prepare_stop(
         _do(server, output, broker, lambda client: client.cancel_stop(broker), outcome)
         return
     seconds = duration_ms(timeout, "--timeout") / 1000
-    answer = connected(server, lambda client: client.prepare_stop(broker, seconds))
+    answer = connected(
+        server, lambda client: of_brokers(client, [broker], client.prepare_stop(broker, seconds))
+    )
     if output is Output.JSON:
         print_json(_stop_json(broker, answer))
     else:
@@ -135,44 +147,61 @@ def unregister(
     server: str = SERVER,
     output: Output = OUTPUT,
 ) -> None:
-    """Take a broker out of the cluster for good: nobody waits for what it holds any more.
+    """Remove a broker from the cluster for good.
 
-    Refused while it is alive and holds replicas: drain it first. Of a broker that is gone, committed
-    records that only it held are lost.
+    The cluster refuses this while the broker is alive and holds replicas: drain it first. If the broker is
+    gone, committed records that only it held are lost.
     """
 
     async def remove(client: tidelog.Client) -> None:
         if not yes:
-            cluster = await client.describe_cluster()
-            held = next((one.replicas for one in cluster.standings if one.broker_id == broker), 0)
-            _ask(broker, held)
+            _ask(broker, _replicas_given_up(await client.describe_cluster(), broker))
         await client.unregister_broker(broker)
 
-    _do(server, output, broker, remove, "is not of the cluster any more")
+    _do(server, output, broker, remove, "is no longer part of the cluster")
+
+
+def _replicas_given_up(cluster: ClusterDescription, broker: int) -> int:
+    """How many replicas an unregistration gives up; ends the command if the cluster would refuse it."""
+    standing = next((one for one in cluster.standings if one.broker_id == broker), None)
+    if standing is None:
+        raise not_registered(broker, cluster)
+    if standing.replicas and standing.state != "fenced":
+        held = count_of(standing.replicas, "replica")
+        fail(f"broker {broker} is alive and holds {held}; drain it or stop it first", Exit.USAGE)
+    if cluster.voters == (broker,):
+        fail(
+            f"broker {broker} is the only one that votes on the metadata; add another voter first", Exit.USAGE
+        )
+    return standing.replicas
 
 
 def _ask(broker: int, held: int) -> None:
-    warning = f"broker {broker} holds {held} replicas, which are given up" if held else "it holds nothing"
+    loss = f"Its {count_of(held, 'replica')} will be given up." if held else "It holds no replicas."
     if not sys.stdin.isatty():
-        fail(f"unregistering broker {broker}: {warning}; confirm with --yes", Exit.USAGE)
-    if not typer.confirm(f"Unregister broker {broker} for good? {warning.capitalize()}.", err=True):
-        fail(f"broker {broker} stays")
+        fail(f"unregistering broker {broker} is final. {loss} Confirm with --yes", Exit.USAGE)
+    if not typer.confirm(f"Unregister broker {broker} for good? {loss}", err=True):
+        fail(f"nothing was changed: broker {broker} stays in the cluster")
 
 
 def add_voter(broker: int = BROKER, server: str = SERVER, output: Output = OUTPUT) -> None:
-    """Have a broker vote on the metadata, once it has caught up, in place of one that nobody asked for.
+    """Make a broker vote on the metadata.
 
-    How many vote is the brokers' setting `voters`. `cluster describe` shows who does.
+    It votes once it has caught up, in place of a voter that was not chosen by this command. The number of
+    voters is the setting `voters` of the brokers. `cluster describe` shows which brokers vote.
     """
-    _do(server, output, broker, lambda client: client.add_voter(broker), "is to vote")
+    _do(server, output, broker, lambda client: client.add_voter(broker), "will vote when it has caught up")
 
 
 def remove_voter(broker: int = BROKER, server: str = SERVER, output: Output = OUTPUT) -> None:
-    """Have a broker not vote on the metadata, once another votes in its place; it goes on following.
+    """Make a broker vote no longer.
 
-    Refused if no other broker could: an even number of voters tolerates no more failures than one fewer.
+    It stops to vote on the metadata once another broker votes in its place, and goes on following. The
+    cluster refuses this if no other broker can vote: an even number of voters tolerates no more failures
+    than one voter fewer.
     """
-    _do(server, output, broker, lambda client: client.remove_voter(broker), "is not to vote")
+    outcome = "will stop to vote when another broker votes in its place"
+    _do(server, output, broker, lambda client: client.remove_voter(broker), outcome)
 
 
 def _do(
@@ -182,7 +211,7 @@ def _do(
     work: Callable[[tidelog.Client], Awaitable[None]],
     outcome: str,
 ) -> None:
-    connected(server, work)
+    connected(server, lambda client: of_brokers(client, [broker], work(client)))
     if output is Output.JSON:
         print_json({"broker_id": broker, "outcome": outcome})
     else:

@@ -1,20 +1,14 @@
-"""``tidelog cluster``: the brokers, and what each holds. The commands that change something: its neighbours
-`brokers`, `moves` and `recover`."""
+"""``tidelog cluster``, the commands that change nothing: `describe` and `replicas`.
+
+Neighbours: `brokers`, `moves` and `recover` have the commands that change something.
+"""
 
 from __future__ import annotations
 
 import typer
 
 import tidelog
-from tidelog.cli.cluster import (
-    brokers as _cluster_brokers,
-)
-from tidelog.cli.cluster import (
-    moves as _cluster_moves,
-)
-from tidelog.cli.cluster import (
-    recover as _cluster_recover,
-)
+from tidelog.cli.cluster import brokers, moves, recover
 from tidelog.cli.cluster.output import (
     REPLICA_COLUMNS,
     brokers_table,
@@ -24,6 +18,7 @@ from tidelog.cli.cluster.output import (
     replica_row,
     troubled_table,
 )
+from tidelog.cli.completion import stream_names
 from tidelog.cli.connection import SERVER, connected
 from tidelog.cli.output import OUTPUT, Output, console, example, print_json, table
 from tidelog.errors import TidelogError
@@ -35,7 +30,7 @@ EXAMPLES = {
 }
 
 app = typer.Typer(
-    help="See the brokers and what each holds; move replicas, leaders and votes.",
+    help="See brokers and replicas; move replicas and leaders.",
     epilog=example(EXAMPLES["describe"]),
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -44,7 +39,7 @@ app = typer.Typer(
 
 @app.command(epilog=example(EXAMPLES["describe"]))
 def describe(server: str = SERVER, output: Output = OUTPUT) -> None:
-    """Show the cluster: brokers, what each is and leads, who controls and votes, what is in trouble."""
+    """Show brokers, the controller, voters and trouble."""
     cluster = connected(server, lambda client: client.describe_cluster())
     if output is Output.JSON:
         print_json(cluster_json(cluster))
@@ -61,16 +56,19 @@ def describe(server: str = SERVER, output: Output = OUTPUT) -> None:
 
 @app.command(epilog=example(EXAMPLES["replicas"]))
 def replicas(
-    stream: str = typer.Argument("", help="Only this stream; without it, all."),
+    stream: str = typer.Argument(
+        "", help="Only this stream; without it, all streams.", autocompletion=stream_names
+    ),
     under_replicated: bool = typer.Option(
-        False, "--under-replicated", help="Only copies that are not in sync, damaged or not there."
+        False, "--under-replicated", help="Only copies that are not in sync, damaged or missing."
     ),
     server: str = SERVER,
     output: Output = OUTPUT,
 ) -> None:
-    """Show every copy of every partition on every broker: role, offsets, lag, size, state.
+    """Show every copy of every partition.
 
-    Lag is what a copy lacks of its leader's log, in records. Each broker is asked for its own.
+    For each copy: its broker, role, state, offsets, lag and size. The lag is the number of records that a
+    copy lacks of its leader's log. Each broker is asked for its own copies.
     """
 
     async def ask(client: tidelog.Client) -> list[tuple[ReplicaDescription, str]]:
@@ -90,7 +88,7 @@ def replicas(
 
 
 async def _why_quarantined(client: tidelog.Client, replica: ReplicaDescription) -> str:
-    """The description has no room for it, but whoever wants the offsets is told."""
+    """Why a replica is quarantined: the refusal of its offsets says so, its description does not."""
     if replica.state != "quarantined":
         return ""
     try:
@@ -100,6 +98,6 @@ async def _why_quarantined(client: tidelog.Client, replica: ReplicaDescription) 
     return ""
 
 
-_cluster_brokers.add_to(app)
-_cluster_moves.add_to(app)
-_cluster_recover.add_to(app)
+brokers.add_to(app)
+moves.add_to(app)
+recover.add_to(app)

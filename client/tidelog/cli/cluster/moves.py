@@ -1,4 +1,4 @@
-"""``tidelog cluster`` with streams: elect leaders, move replicas, watch them move."""
+"""``tidelog cluster``, the commands for streams: elect leaders, move replicas, and watch the moves."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ import typer
 
 import tidelog
 from tidelog.cli.cluster.output import moves_table, partition_json
+from tidelog.cli.cluster.unknown_brokers import not_registered, of_brokers
+from tidelog.cli.completion import broker_ids, stream_names
 from tidelog.cli.connection import SERVER, connected
 from tidelog.cli.errors import Exit, fail
 from tidelog.cli.output import OUTPUT, Output, console, example, print_json
-from tidelog.cli.values import duration_ms, size_bytes
+from tidelog.cli.values import count_of, duration_ms, size_bytes
 from tidelog.cli.watching import TIMEOUT, WAIT, watched
 from tidelog.cluster_admin import LOST_STATES, UNREACHABLE
 from tidelog.model import PartitionStanding
@@ -27,12 +29,14 @@ EXAMPLES = {
 
 PARTITION_MAX = (1 << 31) - 1
 
-STREAMS: Any = typer.Argument(None, help="Only these streams; without them, all.")
+STREAMS: Any = typer.Argument(
+    None, help="Only these streams; without them, all streams.", autocompletion=stream_names
+)
 YES: Any = typer.Option(False, "--yes", "-y", help="Do not ask.")
 
 
 def add_to(app: typer.Typer) -> None:
-    """Adds these commands."""
+    """Adds the commands of this module."""
     for command in (elect, reassign, reassignments, throttle):
         app.command(epilog=example(EXAMPLES[command.__name__]))(command)
 
@@ -40,31 +44,41 @@ def add_to(app: typer.Typer) -> None:
 def elect(
     streams: list[str] | None = STREAMS,
     unclean: str = typer.Option(
-        "", "--unclean", help="STREAM/PARTITION: elect --broker, though it may lack committed records."
+        "", "--unclean", help="STREAM/PARTITION: elect --broker, although it may lack committed records."
     ),
     broker: int | None = typer.Option(
-        None, "--broker", min=0, max=PARTITION_MAX, help="With --unclean: who is to lead."
+        None,
+        "--broker",
+        min=0,
+        max=PARTITION_MAX,
+        autocompletion=broker_ids,
+        help="With --unclean: the broker that will lead.",
     ),
     yes: bool = YES,
     server: str = SERVER,
     output: Output = OUTPUT,
 ) -> None:
-    """Give leadership back to the preferred leaders, the first of each partition's replicas.
+    """Give leadership back to the preferred leaders.
 
-    With --unclean it has a broker lead that may lack committed records, which are lost then: for when
-    nobody who has them will come back. It is refused while somebody who has them is there.
+    The preferred leader of a partition is the first of its replicas.
+
+    With --unclean, a broker leads that may lack committed records; those records are lost then. Use it only
+    if no broker that has them will come back. The cluster refuses it while a broker that has them is there.
     """
     if not unclean:
         if broker is not None:
-            fail("--broker goes with --unclean", Exit.USAGE)
+            fail("--broker needs --unclean", Exit.USAGE)
         found = connected(server, lambda client: client.elect_preferred(streams or ()))
-        _show(found, output, "nothing to do: preferred leaders lead where they can")
+        _show(found, output, "nothing to do: preferred leaders lead wherever they can")
         return
     if streams or broker is None:
-        fail("--unclean STREAM/PARTITION goes with --broker, and with no streams", Exit.USAGE)
+        fail("--unclean STREAM/PARTITION needs --broker, and no other streams", Exit.USAGE)
     name, number = _partition(unclean, "--unclean")
 
     async def force(client: tidelog.Client) -> list[PartitionStanding]:
+        cluster = await client.describe_cluster()
+        if broker not in [one.broker_id for one in cluster.brokers]:
+            raise not_registered(broker, cluster)
         loss = await _loss(client, name, number, broker)
         if not yes:
             _ask(f"Let broker {broker} lead {name}/{number}? {loss}")
@@ -72,27 +86,32 @@ def elect(
             sys.stderr.write(f"{loss}\n")
         return await client.elect_unclean(name, number, broker)
 
-    _show(connected(server, force), output, "nothing has changed")
+    _show(connected(server, force), output, "nothing was changed")
 
 
 async def _loss(client: tidelog.Client, name: str, number: int, broker: int) -> str:
-    """What an unclean election gives up, as far as it is known."""
+    """What an unclean election loses, as far as it is known."""
     replicas = [one for one in await client.describe_replicas(name) if one.partition == number]
     mine = next((one for one in replicas if one.broker_id == broker), None)
     if mine is not None and mine.state in LOST_STATES:
-        kept = f"Broker {broker} has no log of {name}/{number} that it can use: its replica is {mine.state}"
+        kept = f"Broker {broker} has no usable log of {name}/{number}: its replica is {mine.state}"
         end = 0
     elif mine is None or mine.state == UNREACHABLE:
-        kept = f"What broker {broker} holds is not known"
+        kept = f"It is not known which records broker {broker} holds"
         end = 0
     else:
         end = mine.log_end_offset
         kept = f"Broker {broker} holds the records below offset {end}"
     known = max((one.high_watermark for one in replicas), default=0)
-    beyond = f", and at least {known - end} more were committed" if known > end else ""
+    beyond = (
+        f", and at least {count_of(known - end, 'later record was', 'later records were')} committed"
+        if known > end
+        else ""
+    )
     away = [one.broker_id for one in replicas if one.state == UNREACHABLE and one.broker_id != broker]
-    others = f"; brokers {', '.join(map(str, away))} may hold more, and do not answer" if away else ""
-    return f"{kept}{beyond}{others}. Everything else that was committed is lost for good."
+    which = f"broker{'s' if len(away) > 1 else ''} {', '.join(map(str, away))}"
+    others = f"; {which} may hold more, but {'do' if len(away) > 1 else 'does'} not answer" if away else ""
+    return f"{kept}{beyond}{others}. Every other committed record is lost for good."
 
 
 def reassign(
@@ -100,40 +119,46 @@ def reassign(
     replicas: list[str] | None = typer.Option(
         None,
         "--replicas",
-        help="PARTITION=BROKER,BROKER,… of the one stream named, the preferred leader first; repeatable.",
+        help="PARTITION=BROKER,BROKER,… for one stream; the preferred leader comes first. Repeatable.",
     ),
     brokers: str = typer.Option(
-        "", "--brokers", help="Spread over these only (1,2,3); without it, over all that are not cordoned."
+        "", "--brokers", help="Spread over these brokers (1,2,3); without it, over all that are not cordoned."
     ),
     moves_max: int | None = typer.Option(
-        None, "--moves-max", min=1, max=PARTITION_MAX, help="Move at most so many replicas."
+        None, "--moves-max", min=1, max=PARTITION_MAX, help="Move at most this many replicas."
     ),
     validate_only: bool = typer.Option(
-        False, "--validate-only", help="Show what would move, change nothing."
+        False, "--validate-only", help="Show what would move; change nothing."
     ),
     wait: bool = WAIT,
     timeout: str = TIMEOUT,
     server: str = SERVER,
     output: Output = OUTPUT,
 ) -> None:
-    """Move replicas: to the brokers that are named, or so that every broker carries a like number.
+    """Move replicas to other brokers, or spread them evenly.
 
-    New copies catch up and join before the old ones go, so nothing is ever kept on fewer brokers than
-    are named. It returns at once; --wait returns when everything has arrived.
+    With --replicas, copies go to the brokers that are named; without it, so that every broker holds about
+    the same number. New copies catch up and join before old copies are removed, so there are never fewer
+    copies than requested. The command returns at once; with --wait it returns when all moves are done.
     """
     duration_ms(timeout, "--timeout")
     targets = _targets(streams or [], replicas or [])
     if targets and (brokers or moves_max is not None):
-        fail("--replicas says where to; --brokers and --moves-max are for when it is computed", Exit.USAGE)
+        fail("--brokers and --moves-max cannot be used together with --replicas", Exit.USAGE)
     over = _broker_ids(brokers, "--brokers") if brokers else []
 
     async def begin(client: tidelog.Client) -> list[PartitionStanding]:
         if targets:
-            begun = await client.reassign(targets, validate_only=validate_only)
+            begun = await of_brokers(
+                client,
+                [broker for brokers in targets.values() for broker in brokers],
+                client.reassign(targets, validate_only=validate_only),
+            )
         else:
-            begun = await client.spread(
+            spread = client.spread(
                 streams or (), brokers=over, moves_max=moves_max, validate_only=validate_only
             )
+            begun = await of_brokers(client, over, spread)
         if wait and begun and not validate_only:
             begun_keys = {(one.stream_id, one.partition.partition): None for one in begun}
 
@@ -141,7 +166,7 @@ def reassign(
                 moving = await client.list_reassignments()
                 return sum((one.stream_id, one.partition.partition) in begun_keys for one in moving)
 
-            await watched(left, "partitions still move", timeout)
+            await watched(left, "partition still moves", "partitions still move", timeout)
         return begun
 
     _show(connected(server, begin), output, "nothing to move")
@@ -149,11 +174,13 @@ def reassign(
 
 def reassignments(
     streams: list[str] | None = STREAMS,
-    cancel: bool = typer.Option(False, "--cancel", help="Call them off: back to the replicas from before."),
+    cancel: bool = typer.Option(
+        False, "--cancel", help="Cancel the moves: go back to the replicas from before."
+    ),
     server: str = SERVER,
     output: Output = OUTPUT,
 ) -> None:
-    """Show the partitions whose replicas are moving, or call that off."""
+    """Show replicas that move, or cancel the moves."""
 
     async def ask(client: tidelog.Client) -> list[PartitionStanding]:
         if cancel:
@@ -165,23 +192,23 @@ def reassignments(
 
 def throttle(
     rate: str = typer.Argument(
-        help="Bytes a second from one broker to another, like 20MiB; 0: as each broker is set."
+        help="Bytes a second between two brokers, for example 20MiB; 0: each broker's own setting."
     ),
     server: str = SERVER,
     output: Output = OUTPUT,
 ) -> None:
-    """Say how fast replicas that are far behind are fed, such as those that move.
+    """Limit how fast replicas that lag far behind catch up.
 
-    Followers that keep up are never slowed. It counts at once, for what is on its way, too, until it is
-    said otherwise.
+    New copies that move to a broker are an example. Followers that keep up are never slowed down. The limit
+    takes effect at once, also for moves that are under way, and stays until it is changed.
     """
     bytes_per_second = size_bytes(rate, "RATE")
     connected(server, lambda client: client.throttle(bytes_per_second))
     if output is Output.JSON:
         print_json({"throttle_bytes_per_second": bytes_per_second or None})
         return
-    said = f"{rate} a second from one broker to another" if bytes_per_second else "as each broker is set"
-    sys.stdout.write(f"replicas that are far behind are fed: {said}\n")
+    limit = f"{rate} a second from broker to broker" if bytes_per_second else "each broker's own setting"
+    sys.stdout.write(f"limit for replicas that lag far behind: {limit}\n")
 
 
 def _show(partitions: Sequence[PartitionStanding], output: Output, nothing: str) -> None:
@@ -197,19 +224,19 @@ def _ask(question: str) -> None:
     if not sys.stdin.isatty():
         fail(f"{question} Confirm with --yes", Exit.USAGE)
     if not typer.confirm(question, err=True):
-        fail("nothing has changed")
+        fail("nothing was changed")
 
 
 def _partition(text: str, option: str) -> tuple[str, int]:
     name, slash, number = text.rpartition("/")
     if not slash or not name or not _is_number(number):
-        fail(f"{option}: {text!r} is no partition; write it like orders/0", Exit.USAGE)
+        fail(f"{option}: {text!r} is not a partition; write it like orders/0", Exit.USAGE)
     return name, int(number)
 
 
 def _targets(streams: Sequence[str], replicas: Sequence[str]) -> dict[tuple[str, int], list[int]]:
     if replicas and len(streams) != 1:
-        fail("--replicas goes with one stream", Exit.USAGE)
+        fail("--replicas needs exactly one stream", Exit.USAGE)
     targets: dict[tuple[str, int], list[int]] = {}
     for text in replicas:
         number, equals, brokers = text.partition("=")
@@ -225,7 +252,7 @@ def _targets(streams: Sequence[str], replicas: Sequence[str]) -> dict[tuple[str,
 def _broker_ids(text: str, option: str) -> list[int]:
     parts = [part.strip() for part in text.split(",")]
     if not all(map(_is_number, parts)):
-        fail(f"{option}: {text!r} is no list of brokers; write it like 1,2,3", Exit.USAGE)
+        fail(f"{option}: {text!r} is not a list of brokers; write it like 1,2,3", Exit.USAGE)
     return [int(part) for part in parts]
 
 

@@ -1,4 +1,4 @@
-"""A cluster as `tidelog cluster` shows it: tables for people, JSON for programs."""
+"""How `tidelog cluster` shows a cluster: tables for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from rich.table import Table
 
 from tidelog.cli.output import facts, table
-from tidelog.cli.values import show_bytes
+from tidelog.cli.values import count_of, show_bytes
 from tidelog.cluster_admin import LOST_STATES, UNREACHABLE
 from tidelog.model import (
     BrokerDescription,
@@ -20,7 +20,7 @@ from tidelog.model import (
 )
 
 TROUBLED_SHOWN_MAX = 20
-"""Partitions in trouble that people are shown; JSON has all that the broker names."""
+"""Partitions in trouble in a table; JSON has all that the broker names."""
 
 REPLICA_COLUMNS = (
     "partition",
@@ -45,9 +45,9 @@ def cluster_facts(cluster: ClusterDescription) -> Table:
             ("version", cluster.software_version),
             ("controller", "none" if cluster.controller is None else cluster.controller),
             ("voters", ", ".join(map(str, cluster.voters))),
-            ("streams", f"{cluster.stream_count} ({cluster.partition_count} partitions)"),
+            ("streams", f"{cluster.stream_count} ({count_of(cluster.partition_count, 'partition')})"),
             *(
-                (name, f"{count} partitions")
+                (name, count_of(count, "partition"))
                 for name, count in (
                     ("under-replicated", cluster.under_replicated_count),
                     ("below minimum", cluster.below_minimum_count),
@@ -88,7 +88,7 @@ def brokers_table(cluster: ClusterDescription) -> Table:
 
 
 def troubled_table(cluster: ClusterDescription) -> Table | None:
-    """None: nothing is in trouble."""
+    """Partitions with a copy that is not in sync, or without a leader; None: there are none."""
     if not cluster.troubled:
         return None
     rows: list[tuple[object, ...]] = [
@@ -109,7 +109,7 @@ def moves_table(partitions: Sequence[PartitionStanding]) -> Table:
         )
         for one in partitions
     ]  # fmt: skip
-    return table(("partition", "leader", "in sync", "to be on", "joining", "leaving"), rows)
+    return table(("partition", "leader", "in sync", "target", "joining", "leaving"), rows)
 
 
 def replica_row(r: ReplicaDescription) -> tuple[object, ...]:

@@ -1,4 +1,4 @@
-"""``tidelog cluster recover``: the metadata goes on with one voter, by the broker's own code."""
+"""``tidelog cluster recover``: a voter that is left becomes the only one, by the broker's own code."""
 
 from __future__ import annotations
 
@@ -22,36 +22,38 @@ BROKER = "tidelog_broker"
 
 
 def add_to(app: typer.Typer) -> None:
-    """Adds this command."""
+    """Adds the command of this module."""
     app.command(epilog=example(EXAMPLE))(recover)
 
 
 def recover(
     data_dir: str = typer.Option(
-        ..., "--data-dir", help="The data directory of a voter that is left, stopped."
+        ..., "--data-dir", help="The data directory of a stopped voter that is left."
     ),
-    force: bool = typer.Option(False, "--force", help="Do it. Without, nothing is changed, only shown."),
+    force: bool = typer.Option(False, "--force", help="Do it. Without --force nothing is changed."),
     start_over: bool = typer.Option(
         False,
         "--start-over",
-        help="Instead: set this broker's metadata log aside, to learn from a cluster that was recovered on "
-        "another voter.",
+        help="Instead of --force: set this broker's metadata log aside, so that the broker learns from the "
+        "cluster that was recovered on another voter.",
     ),
     output: Output = OUTPUT,
 ) -> None:
-    """When most voters are lost for good: make one that is left the only voter of the metadata.
+    """Recover when most voters are lost for good.
 
-    Run it on the machine of a stopped broker that votes. Without --force it shows what its log holds: of
-    the voters that are left, choose the one with the greatest last entry. Changes of the metadata that
-    only the lost ones had are lost; records are not touched. The lost brokers must never come back with
-    their old data directories. A broker whose metadata log goes on beyond the recovered one sets it aside
-    when it starts; one that voted does so only by --start-over.
+    A voter that is left becomes the only voter of the metadata. Run the command on the machine of a stopped
+    broker that votes. Without --force it shows what the broker's metadata log holds: of the voters that are
+    left, choose the one with the greatest last entry.
+
+    Changes of the metadata that only the lost voters had are lost. Records are not touched. The lost brokers
+    must never come back with their old data directories. Another broker whose metadata log is longer than
+    the recovered one sets it aside when it starts; if it was a voter, it does so only with --start-over.
     """
     check_broker_installed()
     if not data_dir or not Path(data_dir).is_dir():
         fail(f"there is no folder {data_dir!r}", Exit.NOT_FOUND)
     if force and start_over:
-        fail("--force and --start-over exclude each other; give one of them", Exit.USAGE)
+        fail("--force and --start-over exclude each other; give only one of them", Exit.USAGE)
     report = _run(data_dir, ["--force"] if force else ["--start-over"] if start_over else [])
     if output is Output.JSON:
         print_json(report)
@@ -76,13 +78,17 @@ def recover(
 
 
 def _run(data_dir: str, options: list[str]) -> dict[str, Any]:
-    words = ["cluster-recover", "--data-dir", data_dir, "--json", *options]
+    arguments = ["cluster-recover", "--data-dir", data_dir, "--json", *options]
     done = subprocess.run(
-        python_module(BROKER, *words), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        python_module(BROKER, *arguments),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode != 0:
         said = done.stderr.strip().splitlines()
-        fail((said[-1] if said else "it ended without a word").removeprefix("tidelog-broker: "))
+        fail((said[-1] if said else "the recovery ended without a message").removeprefix("tidelog-broker: "))
     report: dict[str, Any] = json.loads(done.stdout)
     return report
 

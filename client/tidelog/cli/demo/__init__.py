@@ -1,5 +1,5 @@
 """`tidelog demo`: NATS messages, three brokers and Spark in one run.
 
-`command` runs its steps: `stream` publishes and tails what `host_metrics` measures, `failover`
-kills a broker, and `results` shows what Spark wrote, with a `chart`.
+`command` runs the steps. `stream` publishes the measurements of `host_metrics` and reads them back,
+`failover` kills a broker, and `results` shows what Spark wrote, with a `chart`.
 """

@@ -1,4 +1,4 @@
-"""A chart of columns in the terminal. Pure: numbers to lines."""
+"""A column chart for the terminal. Pure: numbers to lines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _PARTS = " ▁▂▃▄▅▆▇█"
 def columns(
     values: Sequence[float], *, top: float, height: int = 6, width: int = 1, unit: str = ""
 ) -> list[str]:
-    """Lines from the top down, with a scale at the left; each value is a column `width` wide."""
+    """The lines of a chart from top to bottom, with a scale at the left; each column is `width` wide."""
     assert top > 0
     filled = [min(max(value / top, 0.0), 1.0) * height for value in values]
     labels = {0: f"{top:g}{unit}", height - 1: f"0{unit}"}

@@ -1,8 +1,8 @@
-"""``tidelog demo``: the whole idea in one run, with this machine's own metrics as the data.
+"""``tidelog demo``: shows everything in one run, with this machine's own metrics as data.
 
-Plain NATS messages → a durable Arrow log, three copies of it → gRPC → Spark → Parquet; and a broker
-that is killed meanwhile. Everything happens in a temporary folder on free loopback ports, and nothing
-is left, however it ends.
+Plain NATS messages → a durable Arrow log with three copies → gRPC → Spark → Parquet, and a broker that is
+killed meanwhile. Everything happens in a temporary folder on free loopback ports. Nothing is left behind,
+however the demo ends.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tidelog.cli.local.local_cluster import (
 from tidelog.cli.local.nats_server import find_nats_server
 from tidelog.cli.local.processes import Child, Signals, free_ports, python_module, start
 from tidelog.cli.output import OUTPUT, Output, console, print_json, table
-from tidelog.cli.values import show_bytes
+from tidelog.cli.values import count_of, show_bytes
 
 EXAMPLE = "tidelog demo --seconds 15"
 
@@ -51,7 +51,7 @@ BROKERS = 3
 
 @dataclass(slots=True)
 class _Run:
-    """One demonstration and what it has shown so far."""
+    """One run of the demo."""
 
     folder: Path
     screen: Console
@@ -63,7 +63,7 @@ class _Run:
 
     @contextlib.contextmanager
     def step(self, name: str, heading: str) -> Iterator[None]:
-        """A numbered heading, and the time that it took."""
+        """Prints a numbered heading, and measures how long the step takes."""
         self.steps += 1
         self.screen.print(f"\n[bold cyan]{self.steps}[/]  [bold]{heading}[/]")
         begun = time.perf_counter()
@@ -80,11 +80,11 @@ def demo(
     ),
     output: Output = OUTPUT,
 ) -> None:
-    """See the whole idea run: NATS messages, three brokers, Spark, Parquet. Leaves nothing behind.
+    """See NATS, three brokers, Spark and Parquet in one run.
 
-    Records this machine's CPU, memory, disk, network and process figures for some seconds, kills a
-    broker while records are written, and aggregates the figures with Spark. Needs tidelog[all]; Java
-    comes with it where there is none.
+    The demo records CPU, memory, disk, network and process metrics of this machine for some seconds, kills a
+    broker while records are written, and aggregates the metrics with Spark. It leaves nothing behind. It
+    needs tidelog[all], which brings Java if there is none.
     """
     check_broker_installed()
     find_nats_server()
@@ -102,7 +102,7 @@ def demo(
             finally:
                 signals.ignore()
         except KeyboardInterrupt:
-            screen.print("\nstopping: processes and files of the demo are being removed")
+            screen.print("\nstopping: the demo removes its processes and files …")
             raise
         finally:
             signals.ignore()
@@ -137,24 +137,29 @@ def _demonstrate(run: _Run, seconds: float) -> tuple[Recorded, Failover, Results
         for broker in range(BROKERS):
             run.say(f"broker {broker}     {at.server_of(broker)} (gRPC), {at.http_of(broker)}/metrics")
     with run.step("record", f"A stream that records {SUBJECT}, and {seconds:g} s of this machine's metrics"):
-        run.say("The publisher is a plain NATS client: it sends JSON to host.<name>.<kind> and knows nothing")
-        run.say("of Tidelog. The stream's leader subscribes, writes Arrow batches, and acknowledges what is")
-        run.say("fsynced by all brokers; below they come back.")
+        run.say(
+            "The publisher is a plain NATS client, which sends JSON to host.<name>.<kind> and knows nothing"
+        )
+        run.say(
+            "of Tidelog. The leader of the stream subscribes, writes Arrow batches, and acknowledges them"
+        )
+        run.say("when all brokers have fsynced them. Here are some of the records, read back from the log:")
         recorded = run_async(
             run.signals, lambda: publish_and_tail(at.server, at.nats, STREAM, SUBJECT, seconds, run.screen)
         )
         run.say(
             f"{recorded.published} messages published, {recorded.records} records in the log, "
-            f"{show_bytes(recorded.bytes)} on disk, three times, every one fsynced"
+            f"{show_bytes(recorded.bytes)} on disk in each of three fsynced copies"
         )
-    with run.step("failover", "The leader of another stream is killed while records are written"):
+    with run.step("failover", "The leader of another stream is killed while records are written to it"):
         failover = _kill_a_leader(run)
     with run.step("spark", 'Spark reads the stream: spark.read.format("tidelog"), Arrow all the way'):
         spark = _run_spark(run)
         run.say(", ".join(f"{name} {took:.1f} s" for name, took in spark.items()))
     with run.step("results", "What Spark wrote to Parquet"):
         results = Results.read(run.folder / "parquet")
-        run.say(f"{len(results.files)} Parquet files, {show_bytes(results.bytes)}, partitioned by kind")
+        files = count_of(len(results.files), "Parquet file")
+        run.say(f"{files}, {show_bytes(results.bytes)}, partitioned by kind")
         run.screen.print(result_table(results))
         run.screen.print("\n   CPU, all cores, second by second")
         for line in chart_lines(results):
@@ -174,11 +179,11 @@ def _kill_a_leader(run: _Run) -> Failover:
     run.say(f"broker {found.leader} leads now; writing paused for {found.pause_seconds:.2f} s")
     run.say(f"{found.acknowledged} records acknowledged, {found.lost} lost, {found.stored} stored")
     if found.lost:
-        fail(f"{found.lost} acknowledged records are lost")
+        fail(f"{count_of(found.lost, 'acknowledged record was', 'acknowledged records were')} lost")
     cluster.launch(found.killed)
     cluster.wait_ready(found.killed)
     run_async(run.signals, lambda: wait_in_sync(servers, ORDERS))
-    run.say(f"broker {found.killed} was started again, and is in sync")
+    run.say(f"broker {found.killed} was started again and is in sync")
     return found
 
 
@@ -194,7 +199,7 @@ def _run_spark(run: _Run) -> dict[str, float]:
     )
     out, log = run.folder / "spark.out", run.folder / "spark.log"
     env = _own_settings(run.folder)
-    # Spark's Java would leave a file with its name in the system's temporary folder when killed.
+    # A killed Java process would leave a file in the system's temporary folder.
     env["JDK_JAVA_OPTIONS"] = f"{env.get('JDK_JAVA_OPTIONS', '')} -XX:-UsePerfData".strip()
     with run.signals.held():
         child = start("Spark job", argv, log, env=env, stdout=out)
@@ -214,7 +219,7 @@ def _spinner(screen: Console, text: str) -> contextlib.AbstractContextManager[An
 
 
 def _own_settings(folder: Path) -> dict[str, str]:
-    """The environment without settings that are meant for the user's own brokers."""
+    """The environment without the settings of the user's own brokers."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("TIDELOG_")}
     temporary = folder / "tmp"
     temporary.mkdir(exist_ok=True)
@@ -227,7 +232,7 @@ def _stop_all(children: list[Child]) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """A process that was killed may have made one more file meanwhile: twice, then for good."""
+    """Removes a folder. A process that was killed may still make a file meanwhile, so it tries again."""
     for _ in range(3):
         shutil.rmtree(folder, ignore_errors=True)
         if not folder.exists():
@@ -255,5 +260,5 @@ def _conclude(run: _Run, found: tuple[Recorded, Failover, Results], output: Outp
     rows.append(("in all", f"{sum(run.seconds.values()):.1f} s"))
     run.screen.print(table(("step", "time"), rows, right=("time",)))
     sys.stdout.write(
-        "\nProcesses and files of the demo are gone. To go on by hand: tidelog dev --brokers 3\n"
+        "\nThe processes and files of the demo are removed. To go on by hand: tidelog dev --brokers 3\n"
     )

@@ -1,4 +1,4 @@
-"""The part of the demo in which a broker is killed: what a producer notices, and that nothing is lost."""
+"""The step of the demo that kills a broker: it shows what a producer notices, and that nothing is lost."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import tidelog
 from tidelog.cli.errors import fail
 
 BEFORE_SECONDS = 1.0
-"""How long records are written before the kill, so that there is something to lose."""
+"""How long records are written before the broker is killed."""
 
 AFTER_SECONDS = 1.0
-"""And after writing goes on."""
+"""How long records are written after the longest pause."""
 
 BETWEEN_SECONDS = 0.002
-"""Between a receipt and the next record."""
+"""The time between a receipt and the next record."""
 
 FAILOVER_SECONDS_MAX = 30.0
 IN_SYNC_SECONDS_MAX = 30.0
@@ -30,13 +30,13 @@ class Failover:
     killed: int
     """The broker that led."""
     leader: int
-    """Who leads now."""
+    """The broker that leads now."""
     acknowledged: int
-    """Records."""
+    """How many records were acknowledged."""
     lost: int
-    """Of those, the ones that are not where their receipts say."""
+    """How many of these records are not at the offset of their receipt."""
     stored: int
-    """Records in the stream; more than acknowledged would be duplicates."""
+    """Records in the stream. More than were acknowledged would mean duplicates."""
     pause_seconds: float
     """The longest time between two receipts."""
 
@@ -44,7 +44,7 @@ class Failover:
 async def kill_leader_under_load(
     servers: Sequence[str], stream: str, kill: Callable[[int], None]
 ) -> Failover:
-    """Writes record after record, each when the last one is committed, while the leader is killed."""
+    """Writes records, each when the one before is committed, and kills the leader meanwhile."""
     async with tidelog.connect(servers) as client:
         await client.create_stream(stream)
         places: dict[int, bytes] = {}
@@ -57,7 +57,7 @@ async def kill_leader_under_load(
                 places[(await producer.send(value)).offset] = value
                 now = time.perf_counter()
                 if killed is not None and now - last > pause:
-                    # Writing goes on for a while after the longest pause, which is the one that counts.
+                    # Writing goes on for a while after the longest pause, which is the pause to report.
                     pause, until = now - last, now + AFTER_SECONDS
                 last = now
                 if now > until:
@@ -76,12 +76,12 @@ async def kill_leader_under_load(
 async def _leader(client: tidelog.Client, stream: str) -> int:
     leader = (await client.describe_stream(stream)).partitions[0].leader
     if leader is None:
-        fail(f"{stream} has no leader")
+        fail(f"stream {stream} has no leader")
     return leader
 
 
 async def wait_in_sync(servers: Sequence[str], stream: str) -> None:
-    """Until every replica of a stream is in sync again."""
+    """Returns when every replica of a stream is in sync; ends the command if that takes too long."""
     deadline = asyncio.get_running_loop().time() + IN_SYNC_SECONDS_MAX
     async with tidelog.connect(servers) as client:
         while True:
@@ -89,5 +89,6 @@ async def wait_in_sync(servers: Sequence[str], stream: str) -> None:
             if set(placed.isr) == set(placed.replicas):
                 return
             if asyncio.get_running_loop().time() > deadline:
-                fail(f"after {IN_SYNC_SECONDS_MAX:g} s only brokers {list(placed.isr)} are in sync")
+                in_sync = ", ".join(map(str, placed.isr))
+                fail(f"not all replicas are in sync after {IN_SYNC_SECONDS_MAX:g} s, only broker {in_sync}")
             await asyncio.sleep(0.05)

@@ -1,4 +1,4 @@
-"""What this machine is doing, as small messages: something real for the demo to record."""
+"""Measurements of this machine as small messages: real data for the demo to record."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ MIB = 1 << 20
 
 
 class Message(NamedTuple):
-    """One measurement and the kind that its subject ends with."""
+    """One measurement. Its NATS subject ends with `kind`."""
 
     kind: str
     body: dict[str, Any]
 
 
 class Sampler:
-    """Measures what changed since the last call."""
+    """Measures what has changed since the last call."""
 
     def __init__(self) -> None:
         psutil.cpu_percent(percpu=True)
@@ -32,7 +32,7 @@ class Sampler:
         self._busiest()
 
     def sample(self) -> list[Message]:
-        """Percent of cores and memory, MiB/s of disks and network; once a second the busiest processes."""
+        """Use of cores and memory in percent, of disks and network in MiB/s; once a second, processes."""
         now = time.monotonic()
         seconds, self._at = max(now - self._at, 1e-6), now
         found = [
@@ -52,7 +52,7 @@ class Sampler:
         return found
 
     def _busiest(self) -> list[tuple[str, float]]:
-        """Names and percents of the processes that used most time since the last call."""
+        """Names and percentages of the processes that used most CPU time since the last call."""
         used: dict[str, float] = {}
         for process in psutil.process_iter(["name", "cpu_percent"]):
             percent = process.info["cpu_percent"] or 0.0

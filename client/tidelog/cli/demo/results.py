@@ -1,4 +1,4 @@
-"""The end of the demo: what Spark wrote, read back from Parquet, as a table and a chart."""
+"""The last step of the demo: shows the Parquet files that Spark wrote, as a table and a chart."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ CHART_COLUMNS_MAX = 40
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """The two tables of the job."""
+    """The two tables that the Spark job wrote."""
 
     summary: list[dict[str, Any]]
-    """A row for each thing that was measured, by kind, the highest average first."""
+    """A row for each item that was measured, ordered by kind, the highest average first."""
     per_second: list[dict[str, Any]]
     files: list[Path]
     bytes: int
@@ -42,7 +42,7 @@ def _rows(folder: Path) -> list[dict[str, Any]]:
 
 
 def result_table(results: Results) -> Table:
-    """The highest averages of each kind."""
+    """A table of the highest averages of each kind."""
     shown: dict[str, int] = {}
     rows = []
     for row in results.summary:
@@ -60,7 +60,7 @@ def result_table(results: Results) -> Table:
 
 
 def chart_lines(results: Results) -> list[str]:
-    """Average use of all cores, a column a second, the newest at the right."""
+    """A chart of the average use of all cores, one column a second, the newest at the right."""
     by_second: dict[Any, list[float]] = {}
     for row in results.per_second:
         if row["kind"] == "cpu":

@@ -1,4 +1,4 @@
-"""The middle of the demo: metrics go in as plain NATS messages and are tailed as records."""
+"""The step of the demo that publishes metrics as plain NATS messages and reads them back as records."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from rich.text import Text
 import tidelog
 from tidelog.cli.errors import fail
 from tidelog.cli.local.processes import Signals
+from tidelog.cli.values import count_of
 from tidelog.model import Record
 
 if TYPE_CHECKING:
@@ -26,27 +27,27 @@ T = TypeVar("T")
 SAMPLE_SECONDS = 0.25
 SHOWN_MAX = 8
 PLAIN_LINE_SECONDS = 1.0
-"""Without a terminal a record is shown this often."""
+"""Without a terminal, one record is shown in this time."""
 
 CATCH_UP_SECONDS_MAX = 15.0
 
 
 @dataclass(slots=True)
 class Recorded:
-    """What went in and what came back."""
+    """What was published and what was read back."""
 
     published: int = 0
     records: int = 0
     bytes: int = 0
-    """On disk."""
+    """The size of one copy of the log on disk."""
     shown: deque[Text] = field(default_factory=lambda: deque(maxlen=SHOWN_MAX))
 
 
 def run_async(signals: Signals, work: Callable[[], Awaitable[T]]) -> T:
-    """Runs a coroutine that a stop signal cancels; raises KeyboardInterrupt then.
+    """Runs a coroutine; a stop signal cancels it and raises KeyboardInterrupt.
 
-    No moment of the event loop's life sees the signal as an exception: one that came
-    while the loop is made or taken down would leave it unclosed.
+    The signal is never an exception while the event loop exists: an exception while the loop is made or
+    closed would leave it open.
     """
     stopped = False
     running: asyncio.Task[T] | None = None
@@ -77,7 +78,7 @@ def run_async(signals: Signals, work: Callable[[], Awaitable[T]]) -> T:
 async def publish_and_tail(
     server: str, nats_url: str, stream: str, subject: str, seconds: float, screen: Console
 ) -> Recorded:
-    """Creates the stream, publishes for some seconds and reads along; returns when all has come back."""
+    """Creates the stream, publishes for some seconds, and returns when every message was read back."""
     recorded = Recorded()
     async with tidelog.connect(server) as client:
         await client.create_stream(stream, subject=subject)
@@ -89,13 +90,13 @@ async def publish_and_tail(
             tail.cancel()
             await asyncio.gather(tail, return_exceptions=True)
         replicas = await client.describe_replicas(stream)
-        # Of each partition once.
+        # The size of one replica of each partition.
         recorded.bytes = sum(replica.bytes for replica in replicas if replica.leader)
     return recorded
 
 
 async def _publish(nats_url: str, seconds: float, recorded: Recorded) -> None:
-    # What these need is no part of the plain package, with which all other commands work.
+    # These packages are not part of a plain installation, which is enough for all other commands.
     import nats
     from tidelog.cli.demo.host_metrics import Sampler, host_token
 
@@ -127,14 +128,14 @@ async def _all_recorded(tail: asyncio.Task[None], recorded: Recorded) -> None:
             tail.result()
         if asyncio.get_running_loop().time() > deadline:
             fail(
-                f"of {recorded.published} messages {recorded.records} came back "
+                f"only {recorded.records} of {recorded.published} messages were recorded "
                 f"within {CATCH_UP_SECONDS_MAX:g} s"
             )
         await asyncio.sleep(0.01)
 
 
 async def _tail(client: tidelog.Client, stream: str, recorded: Recorded, screen: Console) -> None:
-    """Shows the newest records: on a terminal in place, elsewhere a line now and then."""
+    """Shows the newest records: on a terminal as a list, elsewhere one line now and then."""
     if not screen.is_terminal:
         last = 0.0
         async for record in client.reader(stream):
@@ -148,7 +149,9 @@ async def _tail(client: tidelog.Client, stream: str, recorded: Recorded, screen:
         async for record in client.reader(stream):
             recorded.records += 1
             recorded.shown.append(_line(record))
-            live.update(Group(*recorded.shown, Text(f"   {recorded.records} records", style="bold")))
+            live.update(
+                Group(*recorded.shown, Text(f"   {count_of(recorded.records, 'record')}", style="bold"))
+            )
 
 
 def _line(record: Record) -> Text:

@@ -1,6 +1,6 @@
-"""A cluster on this machine: `tidelog dev`, and what it shares with `tidelog demo`.
+"""A cluster on this machine: `tidelog dev`, and the parts that `tidelog demo` uses too.
 
-`local_cluster` starts brokers and a NATS server as child `processes`, `nats_server` finds the
-program, and `supervision` starts a broker again that ended. `waiting` is what everything here
-that waits for a condition uses.
+`dev` has the command. `local_cluster` starts brokers and a NATS server as child `processes`. `nats_server`
+finds the NATS program, and `supervision` starts a broker again that ended. `waiting` waits until a condition
+holds.
 """

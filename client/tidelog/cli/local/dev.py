@@ -1,6 +1,6 @@
-"""``tidelog dev``: a NATS server and some brokers to try things with, data kept between runs.
+"""``tidelog dev``: a NATS server and brokers on this machine, with data that is kept between runs.
 
-Of several brokers one may die, or be killed to see what happens: `supervision` starts it again.
+One of several brokers may be killed to see what happens. `supervision` starts it again.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from tidelog.cli.output import OUTPUT, Output, console, facts, print_json
 EXAMPLE = "tidelog dev --brokers 3 --data ./tidelog-data"
 
 PORT_STEP = 10
-"""From a port of one broker to that of the next."""
+"""The distance from a port of one broker to the same port of the next one."""
 
 
 def default_folder() -> Path:
-    """Where the data of `tidelog dev` lies unless the user says otherwise."""
+    """The folder for data, if --data does not name another one."""
     share = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return Path(share) / "tidelog" / "dev"
 
@@ -47,40 +47,45 @@ def dev(
         "--brokers",
         min=1,
         max=BROKERS_MAX,
-        help="How many brokers; three keep three copies of a stream. Default: as the data has, or 1.",
+        help="Number of brokers. Default: as many as the data folder has, or 1.",
     ),
     data: Path | None = typer.Option(
         None,
         "--data",
-        help="Folder for data and logs; kept between runs. Default: ~/.local/share/tidelog/dev.",
+        help="Folder for data and logs, kept between runs. Default: ~/.local/share/tidelog/dev.",
     ),
     host: str = typer.Option(
-        "127.0.0.1", "--host", help="Address to listen on; loopback: this machine only."
+        "127.0.0.1", "--host", help="Address to listen on. With the default only this machine can connect."
     ),
     port: int = typer.Option(
-        9210, "--port", min=1, max=65535, help="The first broker's gRPC port; the others' lie 10 apart."
+        9210,
+        "--port",
+        min=1,
+        max=65535,
+        help="The first broker's gRPC port; the next broker has this port plus 10, and so on.",
     ),
     http_port: int = typer.Option(
         9211,
         "--http-port",
         min=1,
         max=65535,
-        help="The first broker's HTTP port (/metrics, /healthz, /debug/state); the others' lie 10 apart.",
+        help="The first broker's HTTP port (/metrics, /healthz, /debug/state); the next has it plus 10.",
     ),
     peer_port: int = typer.Option(
         9212,
         "--peer-port",
         min=1,
         max=65535,
-        help="With several brokers, where the first listens for the others; theirs lie 10 apart.",
+        help="With several brokers: the first broker's port for other brokers; the next has it plus 10.",
     ),
     nats_port: int = typer.Option(4222, "--nats-port", min=1, max=65535, help="The NATS server's port."),
     output: Output = OUTPUT,
 ) -> None:
-    """Run a NATS server and one broker, or several, until Ctrl-C; data is kept between runs.
+    """Run brokers and a NATS server on this machine.
 
-    The first run formats the data folder. With --brokers 3 there are three copies of each stream: kill
-    one of the brokers, and nothing is lost; it is started again.
+    They run until Ctrl-C, and the data is kept between runs. The first run formats the data folder. With
+    --brokers 3, each stream has three copies: if you kill one of the brokers, nothing is lost, and it is
+    started again.
     """
     check_broker_installed()
     find_nats_server()
@@ -100,27 +105,27 @@ def dev(
             finally:
                 signals.ignore()
         except KeyboardInterrupt:
-            screen.print("\nstopping")
+            screen.print("\nstopping …")
             ended = None
         finally:
             signals.ignore()
             killed = cluster.stop()
             os.close(lock)
     if killed:
-        fail(f"did not stop in time and was killed: {', '.join(killed)}; see the logs in {folder}")
+        fail(f"did not stop in time and had to be killed: {', '.join(killed)}; see the logs in {folder}")
     if ended is not None:
         fail(f"{ended.subject} {ended.how_it_ended()}")
     screen.print("stopped; the data is kept in", str(folder))
 
 
 def _count(folder: Path, wanted: int | None) -> int:
-    """How many brokers to run. A cluster's brokers all have a share of its data."""
+    """How many brokers to run. Every broker of the cluster holds a part of its data."""
     there = brokers_in(folder)
     if wanted is None:
         return there or 1
     if wanted < there:
         fail(
-            f"{folder} holds a cluster of {there} brokers, and each has data that the others may lack; "
+            f"{folder} holds a cluster of {there} brokers, and each may have data that the others lack; "
             f"give --brokers {there}, or another folder with --data",
             Exit.USAGE,
         )
@@ -128,7 +133,7 @@ def _count(folder: Path, wanted: int | None) -> int:
 
 
 def _addresses(count: int, host: str, nats_port: int, first: tuple[int, int, int]) -> Addresses:
-    """Ports that are free, all different; ends the command if there are none such."""
+    """The ports of all brokers; ends the command if one is taken, or two are the same."""
     options = ("--port", "--http-port", "--peer-port")
     used = {nats_port: "--nats-port"}
     check_port(host, nats_port, "--nats-port")
@@ -138,9 +143,10 @@ def _addresses(count: int, host: str, nats_port: int, first: tuple[int, int, int
                 continue
             port = number + PORT_STEP * broker
             if port > 65535:
-                fail(f"{option} {number} leaves no ports for {count} brokers", Exit.USAGE)
+                last = number + PORT_STEP * (count - 1)
+                fail(f"{option} {number} is too large: {count} brokers need ports up to {last}", Exit.USAGE)
             if port in used:
-                fail(f"{option} and {used[port]} both take port {port}; choose others", Exit.USAGE)
+                fail(f"{option} and {used[port]} both need port {port}; choose other ports", Exit.USAGE)
             used[port] = option
             check_port(host, port, option)
     grpc, http, peers = first
@@ -151,10 +157,10 @@ def _addresses(count: int, host: str, nats_port: int, first: tuple[int, int, int
 
 
 def _check_host(host: str) -> None:
-    """Clients are sent to this address, so it must be one, and this machine's."""
+    """Ends the command if clients could not connect to this address, or it is not of this machine."""
     if host in ("", "0.0.0.0", "::"):
         fail(
-            f"--host {host!r} is no address that a client could connect to; give one of this machine",
+            f"--host {host!r} is not an address that clients can connect to; give an address of this machine",
             Exit.USAGE,
         )
     try:
@@ -165,7 +171,7 @@ def _check_host(host: str) -> None:
 
 
 def _serve(cluster: LocalCluster, screen: Console, output: Output) -> Child:
-    """Starts everything and waits; the child without which it cannot go on."""
+    """Starts everything and waits; returns the process that ended and cannot be replaced."""
     supervision = Supervision(cluster, screen)
     cluster.start_nats()
     cluster.launch_brokers()
@@ -213,21 +219,21 @@ def _welcome(cluster: LocalCluster, screen: Console) -> None:
     screen.print(f"  tidelog stream create orders --subject 'orders.>'{server}", markup=False)
     screen.print(f"  echo 'one order' | tidelog produce orders{server}", markup=False)
     screen.print(f"  tidelog consume orders --follow{server}", markup=False)
-    screen.print(f"\nWhat any NATS client publishes on orders.> is recorded too{url}.", markup=False)
+    screen.print(f"\nMessages that a NATS client publishes on orders.> are recorded, too{url}.", markup=False)
     if cluster.count > 1:
-        screen.print("Kill one of the brokers, and the others go on; it is started again.")
+        screen.print("If you kill one of the brokers, the others go on, and it is started again.")
     screen.print("Ctrl-C stops everything; the data is kept.")
 
 
 def _lock(folder: Path) -> int:
-    """Keeps a second `tidelog dev` out of the folder; a descriptor to close at the end."""
+    """Keeps a second `tidelog dev` out of the folder; returns a descriptor to close at the end."""
     fd = os.open(folder / "dev.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         owner = os.pread(fd, 20, 0).decode("ascii", "replace").strip() or "unknown"
         fail(
-            f"another tidelog dev (process {owner}) uses {folder}; "
+            f"{folder} is in use by another tidelog dev (process {owner}); "
             "stop it, or choose another folder with --data",
             Exit.ENVIRONMENT,
         )

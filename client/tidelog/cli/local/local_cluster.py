@@ -1,7 +1,7 @@
-"""A NATS server and some brokers on loopback, as `tidelog dev` and `tidelog demo` run them.
+"""A NATS server and brokers on this machine, as `tidelog dev` and `tidelog demo` run them.
 
-One broker is alone. Several are a cluster: the first one's folder is formatted once, explicitly, and the
-others join by seeds (M1). A folder of one broker becomes that of the first of several.
+One broker runs alone. Several are a cluster: the folder of the first broker is formatted once, explicitly,
+and the others join by seeds (M1). The folder of a single broker can become that of the first of several.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tidelog.cli.local.processes import Child, Signals, guarded, python_module, 
 
 NATS_READY_SECONDS_MAX = 15.0
 BROKER_READY_SECONDS_MAX = 60.0
-"""A broker that recovers much data after a crash takes its time."""
+"""A broker that has to recover much data after a crash takes long."""
 
 BROKER_STOP_SECONDS_MAX = 30.0
 NATS_STOP_SECONDS_MAX = 5.0
@@ -32,7 +32,7 @@ BROKERS_MAX = 9
 
 @dataclass(frozen=True, slots=True)
 class BrokerPorts:
-    """Where one broker listens."""
+    """The ports of one broker."""
 
     grpc: int
     http: int
@@ -41,16 +41,16 @@ class BrokerPorts:
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Where all of them listen."""
+    """The addresses of the NATS server and of all brokers."""
 
     host: str
     nats_port: int
     brokers: tuple[BrokerPorts, ...]
-    """By broker id, from 0 on."""
+    """By broker id, from 0."""
 
     @classmethod
     def of(cls, host: str, ports: Sequence[int]) -> Addresses:
-        """From one port for the NATS server and three for each broker."""
+        """From a list of ports: one for the NATS server, then three for each broker."""
         nats_port, *others = ports
         triples = zip(others[::3], others[1::3], others[2::3], strict=True)
         return cls(host, nats_port, tuple(BrokerPorts(*triple) for triple in triples))
@@ -82,18 +82,19 @@ class Addresses:
 
 
 def check_package(module: str, extra: str, what: str) -> None:
-    """Ends the command if an optional part of Tidelog is not installed."""
+    """Ends the command if an optional package is not installed."""
     if importlib.util.find_spec(module) is None:
-        fail(f"{what} is not installed: pip install 'tidelog[{extra}]'", Exit.ENVIRONMENT)
+        fail(f"{what} is not installed; install it with: pip install 'tidelog[{extra}]'", Exit.ENVIRONMENT)
 
 
 def check_broker_installed() -> None:
+    """Ends the command if the broker, or a package that it needs, is not installed."""
     for module in ("tidelog_broker", "structlog", "msgspec", "uvloop", "pydantic_settings"):
         check_package(module, "broker", "the broker")
 
 
 def check_writable(folder: Path) -> None:
-    """Makes a folder if need be; ends the command if nothing can be written there."""
+    """Makes a folder if it does not exist; ends the command if nothing can be written to it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / f".probe-{os.getpid()}"
@@ -117,7 +118,7 @@ def brokers_in(folder: Path) -> int:
 
 
 class LocalCluster:
-    """A NATS server and brokers on this machine. `stop` ends what was started, the brokers first."""
+    """The processes of one cluster. `stop` stops them, the brokers first."""
 
     def __init__(
         self, folder: Path, addresses: Addresses, signals: Signals, *, logs_kept: bool = True
@@ -129,11 +130,11 @@ class LocalCluster:
         self._env: Mapping[str, str] | None = None
         self.nats: Child | None = None
         self.brokers: dict[int, Child] = {}
-        """By broker id, those that were started."""
+        """The brokers that were started, by broker id."""
 
     @property
     def children(self) -> list[Child]:
-        """All that was started, in that order."""
+        """All processes that were started, the NATS server first."""
         return [*([self.nats] if self.nats is not None else []), *self.brokers.values()]
 
     @property
@@ -141,6 +142,7 @@ class LocalCluster:
         return len(self.addresses.brokers)
 
     def start_nats(self) -> None:
+        """Starts the NATS server and returns when it serves."""
         at = self.addresses
         argv = [find_nats_server(), "-a", at.host, "-p", str(at.nats_port)]
         with self._signals.held():
@@ -156,9 +158,9 @@ class LocalCluster:
             self.launch(broker)
 
     def launch(self, broker: int) -> None:
-        """Starts a broker, or starts it again, and does not wait."""
+        """Starts a broker, or starts it again after it ended, and does not wait."""
         with self._signals.held():
-            # Again: in the place of the one that ended.
+            # A broker that is started again takes the place of the process that ended.
             self.brokers[broker] = self._start(
                 self.name_of(broker), self._command(broker), f"{folder_name(broker)}.log"
             )
@@ -213,13 +215,13 @@ class LocalCluster:
             return False
 
     def kill(self) -> None:
-        """Ends everything at once: nobody wants the data any more."""
+        """Kills everything at once, for data that is not needed any more."""
         children, self.brokers, self.nats = self.children, {}, None
         for child in children:
             child.kill()
 
     def stop(self) -> list[str]:
-        """Stops the brokers, all at once, then the NATS server; names of those that had to be killed."""
+        """Stops all brokers, then the NATS server; returns the names of processes that had to be killed."""
         brokers, self.brokers = self.brokers, {}
         for child in brokers.values():
             child.ask_to_stop()

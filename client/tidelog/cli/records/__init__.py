@@ -1,5 +1,5 @@
 """Records on the command line: `tidelog produce`, `consume` and `dump`.
 
-`input` reads what `produce` is given, `record_output` writes what `consume` has read, and
-`record_json` is a record as JSON, both ways.
+`input` reads the input of `produce`, and `stalls` says why it waits. `record_output` writes the output of
+`consume`. `record_json` turns records into JSON and back.
 """

@@ -1,4 +1,4 @@
-"""``tidelog consume``: a stream's records as text, JSON, Arrow or Parquet."""
+"""``tidelog consume``: the records of a stream as text, JSON, Arrow or Parquet."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import typer
 
 import tidelog
+from tidelog.cli.completion import stream_names
 from tidelog.cli.connection import SERVER, connected
 from tidelog.cli.errors import Exit, fail
 from tidelog.cli.progress import Counter
@@ -25,14 +26,14 @@ from tidelog.cli.records.record_output import (
     RecordOutput,
     TextOutput,
 )
-from tidelog.cli.values import Point, point
+from tidelog.cli.values import Point, count_of, point
 from tidelog.errors import PartitionNotFound
 
 EXAMPLE = "tidelog consume orders --from 15m --follow --format json"
 
 
 class Format(StrEnum):
-    """How records are written."""
+    """The format of the output."""
 
     TEXT = "text"
     JSON = "json"
@@ -42,7 +43,7 @@ class Format(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """What the command line asks for."""
+    """The options that say what to read."""
 
     stream: str
     start: Point
@@ -53,37 +54,44 @@ class _Wanted:
 
 
 def consume(
-    stream: str = typer.Argument(help="The stream's name."),
+    stream: str = typer.Argument(help="The stream's name.", autocompletion=stream_names),
     follow: bool = typer.Option(
-        False, "--follow", "-f", help="Wait for new records at the end; Ctrl-C ends it, with code 0."
+        False, "--follow", "-f", help="Wait for new records at the end. Ctrl-C ends the command, with code 0."
     ),
     from_: str = typer.Option(
         "earliest",
         "--from",
-        help="Where to begin: earliest, latest, an offset, a time (2026-01-31T12:00:00Z) "
+        help="Where to begin: earliest, latest, an offset, a time (2026-01-31T12:00:00Z), "
         "or how long ago (15m).",
     ),
     until: str | None = typer.Option(
-        None, "--until", help="Where to end, without it: an offset, a time, or latest (the end as it is now)."
+        None,
+        "--until",
+        help="Where to end: the first offset or time that is not read, or latest (the end as it is now).",
     ),
-    max_: int | None = typer.Option(None, "--max", "-n", min=1, help="At most so many records."),
+    max_: int | None = typer.Option(None, "--max", "-n", min=1, help="Read at most this many records."),
     partition: list[int] | None = typer.Option(
-        None, "--partition", "-p", min=0, help="Only this partition; repeatable."
+        None, "--partition", "-p", min=0, help="Read only this partition; repeatable."
     ),
     format_: Format = typer.Option(
         Format.TEXT,
         "--format",
-        help="text: values, a line each; json: an object a line; arrow: an IPC stream; parquet: a file.",
+        help="text: one value a line; json: one object a line; arrow: an IPC stream; parquet: a file.",
     ),
     details: bool = typer.Option(
-        False, "--details", help="With text: partition, offset, time, subject and key before each value."
+        False,
+        "--details",
+        help="With text: print partition, offset, time, subject and key before each value.",
     ),
     output_file: Path | None = typer.Option(
-        None, "--output-file", help="Write there instead of to standard output."
+        None, "--output-file", help="Write to this file instead of to standard output."
     ),
     server: str = SERVER,
 ) -> None:
-    """Read records; without --follow, up to the end as it is now."""
+    """Read records of a stream.
+
+    Without --follow it reads up to the end of the stream as it is now.
+    """
     wanted = _Wanted(
         stream,
         point(from_, "--from"),
@@ -92,14 +100,13 @@ def consume(
         follow,
         max_,
     )
-    if wanted.until is not None and wanted.until.name == "earliest":
-        fail("--until earliest leaves nothing to read; write an offset, a time or latest", Exit.USAGE)
+    _check_range(wanted.start, wanted.until)
     if details and format_ is not Format.TEXT:
-        fail("--details goes with --format text; the others have everything anyway", Exit.USAGE)
+        fail("--details is for --format text; other formats contain the details anyway", Exit.USAGE)
     if format_ is Format.PARQUET and output_file is None:
-        fail("a Parquet file cannot be written to a pipe; give --output-file", Exit.USAGE)
+        fail("Parquet cannot be written to standard output; give --output-file", Exit.USAGE)
     if format_ is Format.ARROW and output_file is None and sys.stdout.isatty():
-        fail("Arrow is binary; give --output-file, or send it to another program", Exit.USAGE)
+        fail("Arrow is binary; give --output-file, or pipe it to another program", Exit.USAGE)
     work = _Work(wanted, format_, details, output_file)
     try:
         connected(server, work.run)
@@ -107,7 +114,7 @@ def consume(
         if not follow:
             raise
     if output_file is not None:
-        sys.stdout.write(f"{work.records} records in {output_file}\n")
+        sys.stdout.write(f"{count_of(work.records, 'record')} in {output_file}\n")
 
 
 class _Work:
@@ -155,7 +162,7 @@ class _Work:
                     batches = await reader.arrived()
 
     def _write(self, output: RecordOutput, batch: tidelog.FetchedBatch, count: int) -> bool:
-        """Whether it was the last of `--max`."""
+        """Writes records of a batch; True: they were the last that `--max` allows."""
         if self._wanted.records_max is not None:
             count = min(count, self._wanted.records_max - self.records)
         if count:
@@ -188,7 +195,7 @@ class _Work:
 
 
 async def _partitions(client: tidelog.Client, wanted: _Wanted) -> Sequence[int]:
-    """The partitions to read, checked before anything is written."""
+    """The partitions to read; they are checked before any output is written."""
     count = len((await client.describe_stream(wanted.stream)).partitions)
     numbers = wanted.partitions or tuple(range(count))
     for number in numbers:
@@ -197,11 +204,24 @@ async def _partitions(client: tidelog.Client, wanted: _Wanted) -> Sequence[int]:
     until_offset = wanted.until is not None and wanted.until.offset is not None
     if len(numbers) > 1 and (wanted.start.offset is not None or until_offset):
         fail(
-            f"an offset belongs to one partition, and {wanted.stream} has {count}; "
+            f"an offset belongs to one partition, but {wanted.stream} has {count_of(count, 'partition')}; "
             "add --partition, or give a time",
             Exit.USAGE,
         )
     return numbers
+
+
+def _check_range(start: Point, until: Point | None) -> None:
+    """Ends the command if `--until` is before `--from`, so that nothing could ever be read."""
+    if until is None:
+        return
+    ends_before = (
+        until.name == "earliest"
+        or (until.offset is not None and start.offset is not None and until.offset < start.offset)
+        or (until.time is not None and start.time is not None and until.time < start.time)
+    )
+    if ends_before:
+        fail("--until is before --from, so there is nothing to read", Exit.USAGE)
 
 
 def _microseconds(until: Point | None) -> int | None:
@@ -211,7 +231,7 @@ def _microseconds(until: Point | None) -> int | None:
 
 
 def _rows_before(batch: tidelog.FetchedBatch, stop_us: int | None) -> int:
-    """Rows in front of the first one with that timestamp or a later one."""
+    """The number of rows before the first row with this timestamp or a later one."""
     rows = int(batch.columns.num_rows)
     if stop_us is None:
         return rows

@@ -1,4 +1,4 @@
-"""``tidelog dump``: what a segment file holds, batch by batch. Offline; needs no broker."""
+"""``tidelog dump``: shows a segment file batch by batch. It works offline and needs no broker."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import typer
 from tidelog.cli.errors import Exit, fail
 from tidelog.cli.output import OUTPUT, Output
 from tidelog.cli.records.record_json import to_json
-from tidelog.cli.values import show_time_us
+from tidelog.cli.values import count_of, show_time_us
 from tidelog.errors import CorruptBatch, DataCorrupt
 from tidelog.model import Record, id_bytes, id_text
 from tidelog.records import (
@@ -37,7 +37,7 @@ _IDENTITY = struct.Struct("<4s16sI")
 
 
 class Place(NamedTuple):
-    """Whose segment it is: header CRCs bind batches to it."""
+    """The partition of a segment; the header CRCs of its batches cover it."""
 
     stream_id: bytes
     partition: int
@@ -46,27 +46,31 @@ class Place(NamedTuple):
 def dump(
     file: Path = typer.Argument(help="A segment file (….log) of a data directory."),
     records: bool = typer.Option(
-        False, "--records", help="Show the records too, not only the batches' headers."
+        False, "--records", help="Show the records, too, not only the headers of the batches."
     ),
-    limit: int | None = typer.Option(None, "--limit", "-n", min=1, help="At most so many batches."),
+    limit: int | None = typer.Option(None, "--limit", "-n", min=1, help="Show at most this many batches."),
     offset: int = typer.Option(0, "--from", min=0, help="Begin with the batch that holds this offset."),
     stream_id: str | None = typer.Option(
-        None, "--stream-id", help="Whose segment it is, where no identity file lies beside it."
+        None,
+        "--stream-id",
+        help="The id of the segment's stream, if there is no identity file beside the segment.",
     ),
-    partition: int | None = typer.Option(None, "--partition", min=0, help="Goes with --stream-id."),
+    partition: int | None = typer.Option(
+        None, "--partition", min=0, help="The segment's partition; needs --stream-id."
+    ),
     output: Output = OUTPUT,
 ) -> None:
-    """Look into a segment file: batches, headers, checksums, records.
+    """Show the batches and records of a segment file.
 
-    Reads the file as it is, also while a broker writes it. Ends with code 1 at bytes that are no
-    sound batch; `tidelog verify` looks further. With --output json every batch is an object on a
-    line of its own.
+    The command reads the file as it is, also while a broker writes it. At the first damaged batch it ends
+    with code 1; `tidelog verify` checks the whole directory. With --output json every batch is an object on
+    a line of its own.
     """
     if (stream_id is None) != (partition is None):
-        fail("--stream-id and --partition go together", Exit.USAGE)
+        fail("--stream-id and --partition need each other; give both or neither", Exit.USAGE)
     place = _identity(file) if stream_id is None else Place(id_bytes(stream_id), partition or 0)
     if not file.is_file():
-        fail(f"{file} is no file" if file.exists() else f"there is no file {file}", Exit.NOT_FOUND)
+        fail(f"{file} is not a file" if file.exists() else f"there is no file {file}", Exit.NOT_FOUND)
     if output is Output.TABLE:
         whose = (
             "unknown, so header CRCs are not checked"
@@ -91,7 +95,7 @@ def dump(
 
 
 def _batches(file: Path) -> Iterator[tuple[int, BatchHeader, pa.Buffer]]:
-    """Position, header and bytes of each batch; ends the command at what cannot be one."""
+    """Position, header and bytes of each batch; ends the command at bytes that cannot be a batch."""
     with pa.memory_map(str(file)) if file.stat().st_size else contextlib.nullcontext() as source:
         if source is None:
             return
@@ -99,7 +103,8 @@ def _batches(file: Path) -> Iterator[tuple[int, BatchHeader, pa.Buffer]]:
         at = 0
         while at < data.size:
             if data.size - at < HEADER_BYTES:
-                fail(f"{file}: {data.size - at} bytes at byte {at} are less than a batch header")
+                rest = count_of(data.size - at, "byte")
+                fail(f"{file}: {rest} at byte {at} cannot be a batch, whose header has {HEADER_BYTES} bytes")
             header = BatchHeader.unpack(data, at)
             try:
                 check_framing(header, data.size - at)
@@ -110,19 +115,19 @@ def _batches(file: Path) -> Iterator[tuple[int, BatchHeader, pa.Buffer]]:
 
 
 def _wrong(batch: pa.Buffer, header: BatchHeader, place: Place | None) -> str:
-    """What is wrong with a batch; empty: nothing."""
+    """What is wrong with a batch; empty: it is sound."""
     found = crc32c(batch.slice(36))
     if found != header.body_crc:
-        return f"body CRC {found:08x}, the header says {header.body_crc:08x}"
+        return f"the body's CRC is {found:08x}, but the header says {header.body_crc:08x}"
     if place is not None:
         found = header_crc(place.stream_id, place.partition, bytes(batch.slice(0, 36)))
         if found != header.header_crc:
-            return f"header CRC {found:08x}, the header says {header.header_crc:08x}"
+            return f"the header's CRC is {found:08x}, but the header says {header.header_crc:08x}"
     return ""
 
 
 def _identity(file: Path) -> Place | None:
-    """What the identity file beside the segment says; None: there is none that holds."""
+    """The partition that the identity file beside the segment names; None: there is no valid file."""
     try:
         data = (file.parent / "identity").read_bytes()
     except OSError:
@@ -216,8 +221,9 @@ def _print_text(position: int, header: BatchHeader, batch: pa.Buffer, wrong: str
     columns = ", ".join(found["columns"]) or "value only"
     sys.stdout.write(
         f"\nbyte {position}: offsets {header.base_offset}–{header.last_offset}, "
-        f"{header.record_count} records, "
-        f"{header.length} bytes, epoch {header.leader_epoch}, {found['compression']}, {columns}{producer}\n"
+        f"{count_of(header.record_count, 'record')}, "
+        f"{count_of(header.length, 'byte')}, epoch {header.leader_epoch}, {found['compression']}, "
+        f"{columns}{producer}\n"
         f"  appended {found['append_time']}, timestamps {found['timestamp_min']} – {found['timestamp_max']}, "
         f"CRCs {found['header_crc']} {found['body_crc']}{' DAMAGED' if wrong else ''}\n"
     )

@@ -1,4 +1,4 @@
-"""Input for `produce`: a file or standard input, in chunks, without holding up the event loop."""
+"""The input of `produce`: a file or standard input, read in chunks without blocking the event loop."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ CHUNKS_AHEAD_MAX = 8
 
 
 async def chunks(fd: int) -> AsyncIterator[bytes]:
-    """What can be read from a descriptor, as it comes; any kind of file.
+    """The bytes of a descriptor, as they arrive. It may be any kind of file.
 
-    A daemon thread reads, so that an input which never ends does not keep us from leaving.
+    A daemon thread reads them, so that the process can end although the input never does.
     """
     loop = asyncio.get_running_loop()
     arrived: asyncio.Queue[bytes | OSError] = asyncio.Queue()
@@ -30,7 +30,7 @@ async def chunks(fd: int) -> AsyncIterator[bytes]:
             try:
                 loop.call_soon_threadsafe(arrived.put_nowait, data)
             except RuntimeError:
-                return  # the loop has ended, and nobody wants to know any more
+                return  # the event loop has ended
             if not data or isinstance(data, OSError):
                 return
 
@@ -45,17 +45,20 @@ async def chunks(fd: int) -> AsyncIterator[bytes]:
         yield data
 
 
-async def lines(fd: int) -> AsyncIterator[list[bytes]]:
-    """The lines of a descriptor without their ends, as many at a time as have come."""
+async def lines(fd: int, *, crlf: bool = False) -> AsyncIterator[list[bytes]]:
+    """The lines of a descriptor without their ends, as many at a time as have arrived.
+
+    A line ends with LF. With `crlf`, a CR before the LF belongs to the end as well.
+    """
     begun: list[bytes] = []
-    """The parts of a line whose end has not come yet."""
+    """The parts of a line whose end has not arrived yet."""
     async for chunk in chunks(fd):
         first, *others = chunk.split(b"\n")
         begun.append(first)
         if others:
             whole = [b"".join(begun), *others[:-1]]
             begun = [others[-1]]
-            yield [line.removesuffix(b"\r") for line in whole]
+            yield [line.removesuffix(b"\r") for line in whole] if crlf else whole
     rest = b"".join(begun)
     if rest:
-        yield [rest.removesuffix(b"\r")]
+        yield [rest.removesuffix(b"\r") if crlf else rest]

@@ -1,4 +1,4 @@
-"""``tidelog produce``: records from arguments, lines, JSON or Arrow into a stream."""
+"""``tidelog produce``: writes records from arguments, lines, JSON or Arrow to a stream."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import typer
 
 import tidelog
+from tidelog.cli.completion import stream_names
 from tidelog.cli.connection import SERVER, connected
 from tidelog.cli.errors import Exit, fail
 from tidelog.cli.output import OUTPUT, Output, print_json
@@ -23,20 +24,20 @@ from tidelog.cli.progress import Counter
 from tidelog.cli.records.input import chunks, lines
 from tidelog.cli.records.record_json import FIELDS, GivenRecord, from_json
 from tidelog.cli.records.stalls import stalls_shown
-from tidelog.cli.values import count_of
+from tidelog.cli.values import count_of, printable
 from tidelog.errors import InvalidRequest, ResourceExhausted, TidelogError
 from tidelog.model import Headers, Receipt
 
 EXAMPLE = "echo 'one order' | tidelog produce orders --key customer-7 --header source=shop"
 
 FLUSH_SECONDS = 5.0
-"""On input that goes on and on, failures show no later than this."""
+"""On input that does not end, a failure shows after this time at the latest."""
 
 RECORD_COLUMNS = ("key", "value", "headers", "subject", "timestamp")
 
 
 class Format(StrEnum):
-    """How the input is written."""
+    """The format of the input."""
 
     LINES = "lines"
     JSON = "json"
@@ -46,54 +47,69 @@ class Format(StrEnum):
 
 
 def produce(
-    stream: str = typer.Argument(help="The stream's name."),
+    stream: str = typer.Argument(help="The stream's name.", autocompletion=stream_names),
     values: list[str] | None = typer.Argument(
-        None, help="Values, a record each; without them the input is read."
+        None, help="Values, one record each; without them the records come from the input."
     ),
     file: Path | None = typer.Option(None, "--file", "-f", help="Read this file instead of standard input."),
     format_: Format = typer.Option(
         Format.LINES,
         "--format",
-        help="lines: a value each; json: objects like those of consume --format json, "
-        "a line each; raw: the whole input is one value; arrow, parquet: columns key, value, headers, "
-        "subject, timestamp.",
+        help="lines: one value a line; json: one object a line, as consume --format json prints them; "
+        "raw: the whole input is one value; arrow, parquet: the columns key, value, headers, subject, "
+        "timestamp.",
     ),
     key: str | None = typer.Option(
-        None, "--key", "-k", help="Key of every record; equal keys share a partition."
+        None, "--key", "-k", help="The key of every record; records with equal keys go to the same partition."
     ),
     key_separator: str | None = typer.Option(
-        None, "--key-separator", help="Lines are KEY, this, VALUE, for example --key-separator :"
+        None,
+        "--key-separator",
+        help="Each line is a key, this separator and a value; for example --key-separator :",
     ),
     header: list[str] | None = typer.Option(
-        None, "--header", "-H", help="NAME=VALUE, added to every record; repeatable."
+        None, "--header", "-H", help="NAME=VALUE, a header to add to every record; repeatable."
     ),
-    subject: str | None = typer.Option(None, "--subject", help="Subject to store with every record."),
-    partition: int | None = typer.Option(None, "--partition", "-p", min=0, help="Only to this partition."),
-    compression: str = typer.Option("none", "--compression", help="none, lz4 or zstd."),
+    subject: str | None = typer.Option(None, "--subject", help="The subject to store with every record."),
+    crlf: bool = typer.Option(
+        False, "--crlf", help="With lines: a line ends with CR LF, as in text from Windows."
+    ),
+    partition: int | None = typer.Option(
+        None, "--partition", "-p", min=0, help="Write to this partition only."
+    ),
+    compression: str = typer.Option(
+        "none", "--compression", help="How batches are compressed: none, lz4 or zstd."
+    ),
     acks: str = typer.Option(
-        "all", "--acks", help="all: committed; leader: durable on the leader; none: accepted."
+        "all",
+        "--acks",
+        help="What an acknowledgement means. all: committed; leader: durable on the leader; none: accepted.",
     ),
     server: str = SERVER,
     output: Output = OUTPUT,
 ) -> None:
-    """Write records to a stream; when it ends with code 0, all are committed (with acks none: accepted).
+    """Write records to a stream.
 
-    The input is read as it comes, so `tail -f log | tidelog produce logs` works.
+    When the command ends with code 0, all records are committed (with --acks none: accepted). The input is
+    read as it arrives, so `tail -f log | tidelog produce logs` works. While the broker does not take records,
+    for example because its disk is full, the command says so on standard error and tries again for a minute.
     """
     given = GivenRecord(
         None, None if key is None else key.encode(), _headers(header), subject, None, partition
     )
     if values and file is not None:
-        fail("give values or --file, not both", Exit.USAGE)
+        fail("give values on the command line or --file, not both", Exit.USAGE)
     if values and format_ not in (Format.LINES, Format.JSON):
-        fail(f"values on the command line are lines or json, not {format_}", Exit.USAGE)
+        fail(f"values on the command line can be lines or json, not {format_}", Exit.USAGE)
     if format_ in (Format.ARROW, Format.PARQUET) and (key is not None or header or subject is not None):
-        fail(f"--key, --header and --subject do not go with {format_}; its columns say them", Exit.USAGE)
+        fail(f"--key, --header and --subject cannot be used with {format_}, which has columns", Exit.USAGE)
     if key_separator is not None and format_ is not Format.LINES:
-        fail("--key-separator goes with lines only", Exit.USAGE)
+        fail("--key-separator is for --format lines only", Exit.USAGE)
+    if crlf and (format_ is not Format.LINES or values):
+        fail("--crlf is for --format lines from the input only", Exit.USAGE)
     if key_separator == "":
         fail("--key-separator is empty; give at least one character", Exit.USAGE)
-    work = _Work(stream, given, format_, key_separator.encode() if key_separator else None)
+    work = _Work(stream, given, format_, key_separator.encode() if key_separator else None, crlf)
     receipts = connected(
         server, lambda client: work.run(client, values or [], file, compression=compression, acks=acks)
     )
@@ -126,11 +142,14 @@ def _report(stream: str, work: _Work, receipts: list[Receipt], output: Output) -
 class _Work:
     """One call of the command."""
 
-    def __init__(self, stream: str, given: GivenRecord, format_: Format, separator: bytes | None) -> None:
+    def __init__(
+        self, stream: str, given: GivenRecord, format_: Format, separator: bytes | None, crlf: bool
+    ) -> None:
         self._stream = stream
         self._given = given
         self._format = format_
         self._separator = separator
+        self._crlf = crlf
         self.records = 0
         self.bytes = 0
         self.seconds = 0.0
@@ -142,7 +161,7 @@ class _Work:
     async def run(
         self, client: tidelog.Client, values: list[str], file: Path | None, **options: Any
     ) -> list[Receipt]:
-        """Receipts of values and Arrow batches; none of lines, which may be millions."""
+        """Writes everything; returns the receipts of values and Arrow batches, but none of lines."""
         started = time.perf_counter()
         receipts: list[Receipt] = []
         producer = client.producer(self._stream, **options)
@@ -183,14 +202,15 @@ class _Work:
                         flushed_at = time.monotonic()
                 await producer.flush()
             except TidelogError as error:
-                error.message = f"{error.message} ({number} records were read)"
+                read = count_of(number, "record was", "records were")
+                error.message = f"{error.message} ({read} read)"
                 raise
             finally:
                 if file is not None:
                     os.close(fd)
 
     def _values(self, fd: int) -> AsyncIterator[list[bytes]]:
-        return lines(fd) if self._format is not Format.RAW else _whole(fd)
+        return _whole(fd) if self._format is Format.RAW else lines(fd, crlf=self._crlf)
 
     async def _buffer(self, producer: tidelog.Producer, record: GivenRecord) -> None:
         self._count(record)
@@ -207,7 +227,7 @@ class _Work:
     async def _send_arrow(self, producer: tidelog.Producer, file: Path | None) -> AsyncIterator[Receipt]:
         source: Any = sys.stdin.buffer if file is None else str(file)
         if self._format is Format.PARQUET and file is None:
-            fail("parquet cannot be read from a pipe; give --file", Exit.USAGE)
+            fail("Parquet cannot be read from standard input; give --file", Exit.USAGE)
         try:
             batches = (
                 _parquet_batches(source) if self._format is Format.PARQUET else pa.ipc.open_stream(source)
@@ -247,7 +267,8 @@ class _Work:
         key, found_separator, value = line.partition(self._separator)
         if not found_separator:
             raise InvalidRequest(
-                f"line {number} has no {self._separator.decode()!r} between key and value: {line[:60]!r}"
+                f"line {number} has no {printable(self._separator)} between key and value: "
+                f"{printable(line[:60])}"
             )
         return given._replace(key=key, value=value)
 
@@ -261,12 +282,12 @@ class _Work:
 
 
 def _check_columns(names: list[str], file: Path | None) -> None:
-    """Columns of where records came from (`consume --format parquet`) are passed over, others are not."""
+    """Ends the command at a column that no record has. Columns such as offset are passed over."""
     where = file or "the input"
     unknown = [name for name in names if name not in FIELDS]
     if unknown:
         fail(
-            f"{where} has a column {unknown[0]!r}; those of a record are {', '.join(RECORD_COLUMNS)}",
+            f"{where} has an unknown column {unknown[0]!r}; a record has {', '.join(RECORD_COLUMNS)}",
             Exit.USAGE,
         )
     if "value" not in names:

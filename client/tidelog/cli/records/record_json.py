@@ -1,7 +1,7 @@
-"""A record as a JSON object, and back: what `consume --format json` prints, `produce --format json` takes.
+"""Records as JSON objects, and back: `produce --format json` takes what `consume --format json` prints.
 
-Text stands as it is; bytes that are no UTF-8 stand in a field of their own in base64
-(``value_base64``, ``key_base64``), so that nothing is lost on the way.
+Bytes that are UTF-8 are written as text. Other bytes have a field of their own in base64 (``value_base64``,
+``key_base64``), so that nothing is lost on the way.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FIELDS = (
 
 
 class GivenRecord(NamedTuple):
-    """What a line of input says."""
+    """One record of the input."""
 
     value: bytes | None
     key: bytes | None
@@ -39,11 +39,11 @@ class GivenRecord(NamedTuple):
     subject: str | None
     timestamp: datetime | None
     partition: int | None
-    """Never from a line: the stream that it goes to may have other partitions."""
+    """From the option only, never from a line: the target stream may have other partitions."""
 
 
 def to_json(record: Record) -> dict[str, Any]:
-    """The record's fields; those that it does not have are left out, but for the value."""
+    """The record's fields. Fields that it does not have are left out, except the value."""
     found: dict[str, Any] = {
         "stream": record.stream,
         "partition": record.partition,
@@ -63,7 +63,7 @@ def to_json(record: Record) -> dict[str, Any]:
 
 
 def from_json(line: str) -> GivenRecord:
-    """Raises `InvalidRequest` with what would be right."""
+    """A record from a line of JSON. Raises `InvalidRequest`, which says what would be right."""
     try:
         found = json.loads(line)
     except ValueError as error:
@@ -78,7 +78,7 @@ def from_json(line: str) -> GivenRecord:
     if "value" not in found and "value_base64" not in found:
         raise InvalidRequest("the record has no value; null makes it a tombstone")
     if "value" in found and "value_base64" in found:
-        raise InvalidRequest("the record has a value and a value_base64; give one")
+        raise InvalidRequest("the record has a value and a value_base64; give only one of them")
     return GivenRecord(
         value=_bytes(found, "value"),
         key=_bytes(found, "key"),

@@ -1,4 +1,4 @@
-"""How `consume` writes records: text, JSON, Arrow, Parquet. Each takes what a reader fetched."""
+"""How `consume` writes records: as text, JSON, Arrow or Parquet."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tidelog.cli.values import show_time_us
 from tidelog.records.schema import field_of
 
 ROW_GROUP_ROWS = 100_000
-"""Parquet row groups hold about so many records."""
+"""About how many records a Parquet row group holds."""
 
 SCHEMA = pa.schema(
     [
@@ -25,14 +25,14 @@ SCHEMA = pa.schema(
         *(field_of(name) for name in ("key", "value", "headers", "subject", "timestamp")),
     ]
 )
-"""Of Arrow and Parquet output, whichever columns a batch has."""
+"""The columns of Arrow and Parquet output, whichever of them a batch has."""
 
 
 class RecordOutput(Protocol):
-    """Takes records in order; `close` finishes what it writes."""
+    """Writes records in order. The end of the `with` block completes the output."""
 
     def write(self, batch: tidelog.FetchedBatch, count: int) -> int:
-        """Writes the first `count` records of a batch; bytes written, about."""
+        """Writes the first `count` records of a batch; returns about how many bytes that were."""
 
     def flush(self) -> None: ...
 
@@ -60,7 +60,7 @@ class _Output:
 
 
 class TextOutput(_Output):
-    """The value and a line end; with `details`, where and when it was in front of it."""
+    """One value a line; with `details`, place, time, subject and key come before the value."""
 
     def __init__(self, sink: BinaryIO, *, details: bool) -> None:
         super().__init__(sink)
@@ -82,7 +82,7 @@ class TextOutput(_Output):
 
 
 class JsonOutput(_Output):
-    """An object a line."""
+    """One object a line."""
 
     def write(self, batch: tidelog.FetchedBatch, count: int) -> int:
         lines = [json.dumps(to_json(record), ensure_ascii=False) for record in islice(batch.records(), count)]
@@ -92,7 +92,7 @@ class JsonOutput(_Output):
 
 
 class ArrowOutput(_Output):
-    """An Arrow IPC stream, a batch for a batch of the log."""
+    """An Arrow IPC stream; each batch of the log is one Arrow batch."""
 
     def __init__(self, sink: BinaryIO) -> None:
         super().__init__(sink)
@@ -111,7 +111,7 @@ class ArrowOutput(_Output):
 
 
 class ParquetOutput(_Output):
-    """A Parquet file; readable once it is closed."""
+    """A Parquet file; it is readable only after it is closed."""
 
     def __init__(self, sink: BinaryIO) -> None:
         super().__init__(sink)
@@ -128,7 +128,7 @@ class ParquetOutput(_Output):
         return int(columns.nbytes)
 
     def flush(self) -> None:
-        """Row groups are written when they are full."""
+        """Does nothing: row groups are written when they are full."""
 
     def _write_group(self) -> None:
         if self._waiting:
@@ -144,7 +144,7 @@ class ParquetOutput(_Output):
 
 
 def full_columns(batch: tidelog.FetchedBatch, count: int) -> pa.RecordBatch:
-    """The first `count` rows with every column of `SCHEMA`."""
+    """The first `count` rows of a batch, with all columns of `SCHEMA`."""
     columns = batch.with_offsets().slice(0, count)
     rows = columns.num_rows
     arrays: list[Any] = [pa.repeat(pa.scalar(batch.partition, pa.int32()), rows)]

@@ -1,1 +1,1 @@
-"""`tidelog stream`: create, list, describe, edit and delete streams; `output` has what they print."""
+"""`tidelog stream`: `command` has the commands, `output` what they print."""

@@ -11,12 +11,14 @@ from typing import Any
 import typer
 
 import tidelog
+from tidelog.cli.completion import stream_names
 from tidelog.cli.connection import SERVER, connected
 from tidelog.cli.errors import Exit, fail
 from tidelog.cli.output import OUTPUT, Output, console, example, print_json, table
 from tidelog.cli.stream.output import as_json, retention_text, show
-from tidelog.cli.values import UNLIMITED, duration_ms, size_bytes
+from tidelog.cli.values import UNLIMITED, count_of, duration_ms, size_bytes
 from tidelog.cluster_admin import LOST_STATES, UNREACHABLE
+from tidelog.errors import InvalidRequest, StreamNotFound
 from tidelog.model import (
     Durability,
     NatsAck,
@@ -28,7 +30,7 @@ from tidelog.model import (
 )
 
 VERSION_MAX = (1 << 63) - 1
-"""They travel in 64 bits."""
+"""Versions are sent as 64-bit integers."""
 
 EXAMPLES = {
     "create": "tidelog stream create orders --subject 'orders.>' --partitions 1 --retention-age 30d",
@@ -45,38 +47,43 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-NAME: Any = typer.Argument(help="The stream's name.")
+NEW_NAME: Any = typer.Argument(help="The stream's name.")
+NAME: Any = typer.Argument(help="The stream's name.", autocompletion=stream_names)
 SUBJECT: Any = typer.Option(
-    None, "--subject", help="NATS subject pattern to record, for example 'orders.>'; '' for none."
+    None, "--subject", help="The NATS subject pattern to record, for example 'orders.>'; '' for none."
 )
 PARTITIONS: Any = typer.Option(
-    None, "--partitions", help="How many partitions; may grow later, never shrink. Default: 1."
+    None, "--partitions", help="Number of partitions; it can grow later, but never shrink. Default: 1."
 )
 REPLICATION: Any = typer.Option(
     None,
     "--replication-factor",
-    help="Copies of each partition. Default: 3, or as many brokers as there are.",
+    help="Copies of each partition. Default: 3, or the number of brokers if there are fewer.",
 )
 MIN_INSYNC: Any = typer.Option(
     None,
     "--min-insync-replicas",
-    help="Copies that must hold a record before it is acknowledged. Default: 2.",
+    help="Copies that must hold a record before it is acknowledged; if there are fewer, all. Default: 2.",
 )
 DURABILITY: Any = typer.Option(
     None,
     "--durability",
-    help="fsync: acknowledged means on disk (the default); page-cache: in memory of the machine.",
+    help="fsync: an acknowledged record is on disk (the default); page-cache: it is in the machine's memory.",
 )
 RETENTION_AGE: Any = typer.Option(
-    None, "--retention-age", help="Forget records older than this (7d, 12h), or 'unlimited'. Default: 7d."
+    None,
+    "--retention-age",
+    help="Delete records that are older than this (7d, 12h), or 'unlimited'. Default: 7d.",
 )
 RETENTION_BYTES: Any = typer.Option(
     None,
     "--retention-bytes",
-    help="Keep about this much per partition (10GiB), or 'unlimited'; whole segments go.",
+    help="Keep about this much per partition (10GiB), or 'unlimited'; whole segments are deleted.",
 )
 RETENTION_MESSAGES: Any = typer.Option(
-    None, "--retention-messages", help="Keep at most so many records per partition, or 'unlimited'."
+    None,
+    "--retention-messages",
+    help="Keep at most this many records per partition, or 'unlimited'.",
 )
 SEGMENT_BYTES: Any = typer.Option(None, "--segment-bytes", help="Size of a segment file. Default: 1GiB.")
 SEGMENT_AGE: Any = typer.Option(
@@ -86,16 +93,18 @@ BATCH_BYTES: Any = typer.Option(None, "--batch-bytes-max", help="The largest rec
 NATS_ACK: Any = typer.Option(
     None,
     "--nats-ack",
-    help="Whether NATS messages with a reply subject are answered: always, or never, as where others "
-    "answer them. Default: always.",
+    help="Whether NATS messages with a reply subject are acknowledged: always; or never, for request/reply "
+    "traffic that other services answer. Default: always.",
 )
 DEDUPE_WINDOW: Any = typer.Option(
-    None, "--dedupe-window", help="How long message ids are remembered (2m); 0s: not at all."
+    None,
+    "--dedupe-window",
+    help="How long message ids are remembered to detect duplicates (2m); 0s: not at all.",
 )
 
 
 def _kept(option: Any) -> Any:
-    """The same option where nothing is the default: what is not given stays as it is."""
+    """The same option for `edit`, where a setting that is not given stays as it is."""
     changed = copy.copy(option)
     changed.help = option.help.partition(" Default:")[0].replace(" (the default)", "")
     return changed
@@ -103,7 +112,7 @@ def _kept(option: Any) -> Any:
 
 @app.command(epilog=example(EXAMPLES["create"]))
 def create(
-    name: str = NAME,
+    name: str = NEW_NAME,
     subject: str | None = SUBJECT,
     partitions: int | None = PARTITIONS,
     replication_factor: int | None = REPLICATION,
@@ -117,12 +126,17 @@ def create(
     batch_bytes_max: str | None = BATCH_BYTES,
     nats_ack: NatsAck | None = NATS_ACK,
     dedupe_window: str | None = DEDUPE_WINDOW,
-    label: list[str] | None = typer.Option(None, "--label", help="NAME=VALUE, repeatable."),
-    validate_only: bool = typer.Option(False, "--validate-only", help="Check everything, change nothing."),
+    label: list[str] | None = typer.Option(
+        None, "--label", help="NAME=VALUE, a label of the stream; repeatable."
+    ),
+    validate_only: bool = typer.Option(False, "--validate-only", help="Check everything; change nothing."),
     server: str = SERVER,
     output: Output = OUTPUT,
 ) -> None:
-    """Create a stream; one that is there with the same settings is success too."""
+    """Create a stream.
+
+    If it exists already with the same settings, the command changes nothing and succeeds too.
+    """
     bounds = _retention_bounds(retention_age, retention_bytes, retention_messages)
     settings = StreamSettings(
         subject=subject, partitions=partitions, replication_factor=replication_factor,
@@ -134,21 +148,33 @@ def create(
         dedupe_window_ms=_age(dedupe_window, "--dedupe-window"),
         nats_ack=nats_ack,
     )  # fmt: skip
-    stream = connected(
-        server,
-        lambda client: client.create_stream(
-            name, settings=settings, labels=_labels(label), validate_only=validate_only
-        ),
-    )
-    if validate_only and output is Output.TABLE:
-        console().print(f"{name} can be created like this; nothing was changed", markup=False)
-        return
-    show(stream, output)
+    labels = _labels(label)
+
+    async def make(client: tidelog.Client) -> tuple[StreamDescription, bool]:
+        existed = await _exists(client, name)
+        stream = await client.create_stream(
+            name, settings=settings, labels=labels, validate_only=validate_only
+        )
+        return stream, existed
+
+    stream, existed = connected(server, make)
+    _note_minimum(stream, min_insync_replicas)
+    if output is Output.JSON:
+        print_json({**as_json(stream), "existed": existed})
+    elif existed:
+        sys.stdout.write(f"stream {name} exists already with these settings; nothing was changed\n")
+    elif validate_only:
+        sys.stdout.write(f"stream {name} can be created with these settings; nothing was changed\n")
+    else:
+        sys.stdout.write(f"created stream {name}\n\n")
+        show(stream, output)
 
 
 @app.command("list", epilog=example(EXAMPLES["list"]))
 def list_(
-    pattern: str = typer.Argument("", help="A regular expression for whole names; without it, all."),
+    pattern: str = typer.Argument(
+        "", help="A regular expression that must match the whole name; without it, all streams."
+    ),
     server: str = SERVER,
     output: Output = OUTPUT,
 ) -> None:
@@ -170,14 +196,14 @@ def list_(
 
 @app.command(epilog=example(EXAMPLES["describe"]))
 def describe(name: str = NAME, server: str = SERVER, output: Output = OUTPUT) -> None:
-    """Show a stream: settings, partitions, leaders, offsets."""
+    """Show a stream's settings, leaders and offsets."""
 
     async def ask(
         client: tidelog.Client,
     ) -> tuple[StreamDescription, dict[int, tuple[int, int]], dict[int, str]]:
         stream = await client.describe_stream(name)
         states = _leaders_states(await client.describe_replicas(name))
-        # One that is lost has no offsets, and its refusal must not hide those of the others.
+        # A lost partition has no offsets, and its refusal must not hide the offsets of other partitions.
         away = (*LOST_STATES, UNREACHABLE)
         led = [
             p.partition
@@ -210,12 +236,15 @@ def edit(
         "--expected-version",
         min=0,
         max=VERSION_MAX,
-        help="Refuse if the stream has changed since this version.",
+        help="Change nothing if the stream has changed since this version.",
     ),
     server: str = SERVER,
     output: Output = OUTPUT,
 ) -> None:
-    """Change settings of a stream; what is not given stays as it is."""
+    """Change settings of a stream.
+
+    Settings that are not given stay as they are.
+    """
     bounds = _retention_bounds(retention_age, retention_bytes, retention_messages)
     settings = StreamSettings(
         subject=subject, partitions=partitions, min_insync_replicas=min_insync_replicas,
@@ -232,13 +261,15 @@ def edit(
     async def change(client: tidelog.Client) -> StreamDescription:
         changed, version = settings, expected_version
         if bounds:
-            # The bounds are one setting: those not given are kept as they were a moment ago.
+            # The bounds are one setting. Those that are not given stay as they were a moment ago.
             present = await client.describe_stream(name)
             changed = replace(settings, retention=replace(present.config.retention, **bounds))
             version = present.version if version is None else version
         return await client.alter_stream(name, settings=changed, expected_version=version)
 
-    show(connected(server, change), output)
+    stream = connected(server, change)
+    _note_minimum(stream, min_insync_replicas)
+    show(stream, output)
 
 
 @app.command(epilog=example(EXAMPLES["delete"]))
@@ -260,11 +291,31 @@ def delete(
     if output is Output.JSON:
         print_json({"name": name, "stream_id": id_text(stream_id), "deleted": True})
     else:
-        sys.stdout.write(f"deleted {name}\n")
+        sys.stdout.write(f"deleted stream {name}\n")
+
+
+async def _exists(client: tidelog.Client, name: str) -> bool:
+    try:
+        await client.describe_stream(name)
+    except (StreamNotFound, InvalidRequest):
+        # Of an impossible name the creation itself says what is wrong.
+        return False
+    return True
+
+
+def _note_minimum(stream: StreamDescription, given: int | None) -> None:
+    """Says that a minimum above the number of copies has no effect yet (R3)."""
+    config = stream.config
+    if given is not None and given > config.replication_factor:
+        copies = count_of(config.replication_factor, "copy", "copies")
+        sys.stderr.write(
+            f"tidelog: note: {stream.name} keeps {copies} of each partition, so a record is acknowledged "
+            f"when {copies} hold{'s' if config.replication_factor == 1 else ''} it, not {given}\n"
+        )
 
 
 def _leaders_states(replicas: Sequence[ReplicaDescription]) -> dict[int, str]:
-    """The state of each partition's leading copy; of one that nobody leads, of some copy."""
+    """The state of each partition's leading copy; of a copy that can be reached, if none leads."""
     found: dict[int, str] = {}
     for replica in sorted(replicas, key=lambda one: (one.leader, one.state != UNREACHABLE)):
         found[replica.partition] = replica.state
@@ -273,16 +324,13 @@ def _leaders_states(replicas: Sequence[ReplicaDescription]) -> dict[int, str]:
 
 def _ask(name: str) -> None:
     if not sys.stdin.isatty():
-        fail(f"deleting {name} forgets its records for good; confirm with --yes", Exit.USAGE)
-    if not typer.confirm(f"Delete {name} with all its records?", err=True):
-        fail(f"{name} is kept")
-
-
-# --- values
+        fail(f"deleting {name} deletes all its records for good; confirm with --yes", Exit.USAGE)
+    if not typer.confirm(f"Delete stream {name} with all its records?", err=True):
+        fail(f"nothing was changed: stream {name} is kept")
 
 
 def _retention_bounds(age: str | None, size: str | None, messages: str | None) -> dict[str, int | None]:
-    """The bounds that are given; None: no bound."""
+    """The bounds that are given, by their field of `Retention`; None: no bound."""
     found: dict[str, int | None] = {}
     if age is not None:
         found["age_ms"] = None if age == UNLIMITED else duration_ms(age, "--retention-age")
@@ -290,7 +338,7 @@ def _retention_bounds(age: str | None, size: str | None, messages: str | None) -
         found["bytes"] = None if size == UNLIMITED else size_bytes(size, "--retention-bytes")
     if messages is not None:
         if messages != UNLIMITED and not messages.isdecimal():
-            fail(f"--retention-messages: {messages!r} is no number", Exit.USAGE)
+            fail(f"--retention-messages: {messages!r} is not a number", Exit.USAGE)
         found["messages"] = None if messages == UNLIMITED else int(messages)
     return found
 

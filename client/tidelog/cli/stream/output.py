@@ -1,4 +1,4 @@
-"""A stream as `tidelog stream` shows it: a table for people, JSON for programs."""
+"""How `tidelog stream` shows a stream: a table for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from tidelog.cli.output import Output, console, facts, print_json, table
-from tidelog.cli.values import UNLIMITED, show_bytes, show_duration_ms, show_time_us
+from tidelog.cli.values import UNLIMITED, count_of, show_bytes, show_duration_ms, show_time_us
 from tidelog.cluster_admin import LOST_STATES
 from tidelog.model import Retention, StreamConfig, StreamDescription, id_text
 
@@ -18,6 +18,7 @@ def show(
     offsets: dict[int, tuple[int, int]] | None = None,
     states: Mapping[int, str] = MappingProxyType({}),
 ) -> None:
+    """Prints a stream; `offsets` and `states` are by partition."""
     if output is Output.JSON:
         print_json(as_json(stream, offsets, states))
         return
@@ -40,7 +41,10 @@ def show(
                 ),
                 ("batch", f"at most {show_bytes(config.batch_bytes_max)}"),
                 ("NATS answers", config.nats_ack),
-                ("dedupe", f"{show_duration_ms(config.dedupe_window_ms)}, {config.dedupe_count_max} ids"),
+                (
+                    "dedupe",
+                    f"{show_duration_ms(config.dedupe_window_ms)}, {count_of(config.dedupe_count_max, 'id')}",
+                ),
                 *((f"label {name}", value) for name, value in stream.labels.items()),
                 *([("owner", stream.owner)] if stream.owner else []),
             ]
@@ -69,13 +73,14 @@ def _state(state: str | None) -> str | None:
 
 
 def retention_text(retention: Retention) -> str:
+    """The bounds of a retention, for a table."""
     parts = []
     if retention.age_ms is not None:
         parts.append(show_duration_ms(retention.age_ms))
     if retention.bytes is not None:
         parts.append(show_bytes(retention.bytes))
     if retention.messages is not None:
-        parts.append(f"{retention.messages} records")
+        parts.append(count_of(retention.messages, "record"))
     return ", ".join(parts) or UNLIMITED
 
 
@@ -86,6 +91,7 @@ def as_json(
 ) -> dict[str, Any]:
     config = stream.config
     settings: dict[str, Any] = {name: getattr(config, name) for name in StreamConfig.__dataclass_fields__}
+    settings["min_insync_effective"] = config.min_insync_effective
     settings["retention"] = {name: getattr(config.retention, name) for name in Retention.__dataclass_fields__}
     partitions: list[dict[str, Any]] = []
     for p in stream.partitions:

@@ -1,5 +1,5 @@
-"""`tidelog verify`: a data directory, the replicas of a running cluster, or the history of a test load.
+"""`tidelog verify`: checks a data directory, the replicas of a running cluster, or a test load's history.
 
-`replicas` compares replicas, which `replica_reading` reads from each broker; `history` judges a
-history.
+`command` has the command. `replicas` compares replicas, which `replica_reading` reads from each broker.
+`history` judges a history.
 """

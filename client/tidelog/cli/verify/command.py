@@ -1,7 +1,7 @@
-"""``tidelog verify``: a broker's data directory, a running cluster's replicas, or what a test load saw.
+"""``tidelog verify``: checks a data directory, a running cluster's replicas, or a test load's history.
 
-A directory is checked offline, by the broker's own code; a cluster's replicas are read and compared
-(`replicas`); a history is judged by `tidelog.history`.
+The broker's own code checks a directory offline. `replicas` reads the replicas of a cluster and compares
+them. `tidelog.history` judges a history.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tidelog.cli.local.local_cluster import check_broker_installed
 from tidelog.cli.local.processes import python_module
 from tidelog.cli.output import OUTPUT, Output, console, facts, print_json
 from tidelog.cli.progress import Counter
-from tidelog.cli.values import show_bytes
+from tidelog.cli.values import count_of, show_bytes
 from tidelog.cli.verify.history import judge, show_judgement
 from tidelog.cli.verify.replicas import show_cluster, verify_cluster
 
@@ -29,13 +29,13 @@ EXAMPLE = "tidelog verify ~/.local/share/tidelog/dev/broker"
 CHECKER = "tidelog_broker.offline.verify"
 """The broker's module that does the work, in a process of its own."""
 
-_CODES = {3: Exit.ENVIRONMENT, 4: Exit.NOT_FOUND}
-"""By what that process ends with."""
+_CODES = {3: Exit.ENVIRONMENT, 4: Exit.NOT_FOUND, 5: Exit.FAILED}
+"""By the exit code of that process."""
 
 
 def verify(
     data_dir: str | None = typer.Argument(
-        None, help="A broker's data directory; with tidelog dev, the folder `broker` in its data."
+        None, help="A broker's data directory; of tidelog dev it is the folder `broker` below --data."
     ),
     cluster: bool = typer.Option(
         False,
@@ -46,22 +46,26 @@ def verify(
         "", "--stream", help="With --cluster: only streams whose whole name matches this regular expression."
     ),
     history: Path | None = typer.Option(
-        None, "--history", help="Judge a file that a test load has left (`python -m chaos`)."
+        None, "--history", help="Judge a history file of a test load (`python -m chaos`)."
     ),
     server: str = SERVER,
     output: Output = OUTPUT,
 ) -> None:
-    """Check a data directory that no broker uses, the replicas of a cluster, or a history.
+    """Check a data directory, a cluster or a history.
 
-    Of a directory: every batch's checksums, offsets without gaps, epochs, identities, checkpoints and
-    the metadata log, and that indexes name batches; notes are what the next start mends by itself. Of a
-    cluster: that all replicas hold the same records up to the high watermark. Of a history: that what was
-    acknowledged is there, once and in order. Nothing is changed. Ends with code 1 if there are problems.
+    Of a data directory that no broker uses, it checks the checksums of every batch, that offsets have no
+    gaps, epochs, identity files, checkpoints, the metadata log, and that indexes point at batches. Notes are
+    what the next start of the broker repairs. Of a cluster, it checks that all replicas hold the same records
+    up to the high watermark. Of a history, it checks that every acknowledged record is there, once and in
+    order.
+
+    Nothing is changed. The command ends with code 1 if there are problems, and with code 7 if a broker uses
+    the data directory.
     """
     if sum((data_dir is not None, cluster, history is not None)) != 1:
-        fail("give a data directory, --cluster or --history FILE, one of them", Exit.USAGE)
+        fail("give exactly one of a data directory, --cluster and --history FILE", Exit.USAGE)
     if stream and not cluster:
-        fail("--stream goes with --cluster", Exit.USAGE)
+        fail("--stream needs --cluster", Exit.USAGE)
     if cluster:
         clean = _verify_cluster(server, stream, output)
     elif history is not None:
@@ -94,7 +98,7 @@ def _verify_history(path: Path, output: Output) -> bool:
 def _verify_directory(data_dir: str, output: Output) -> bool:
     check_broker_installed()
     if not data_dir:
-        # As a Path it would be the current folder.
+        # An empty Path would be the current folder.
         fail("the path of the data directory is empty", Exit.USAGE)
     folder = Path(data_dir)
     if not folder.is_dir():
@@ -141,7 +145,7 @@ def _run(data_dir: Path) -> dict[str, Any]:
 
 
 def _reason(said: list[str]) -> str:
-    return said[-1].strip() if said else "the check ended without a word"
+    return said[-1].strip() if said else "the check ended without a message"
 
 
 def _show(report: dict[str, Any]) -> None:
@@ -152,14 +156,22 @@ def _show(report: dict[str, Any]) -> None:
                 ("data directory", report["data_directory"]),
                 ("cluster", report["cluster_id"]),
                 ("broker", report["broker_id"]),
-                ("last stop", "clean" if report["stopped_cleanly"] else "not clean, or never started"),
-                ("metadata", f"{report['metadata_entries']} entries"),
+                (
+                    "last stop",
+                    "clean" if report["stopped_cleanly"] else "not clean, or the broker never started",
+                ),
+                ("metadata", count_of(report["metadata_entries"], "entry", "entries")),
                 (
                     "logs",
-                    f"{report['partitions']} partitions, {report['segments']} segments, "
+                    f"{count_of(report['partitions'], 'partition')}, "
+                    f"{count_of(report['segments'], 'segment')}, "
                     f"{show_bytes(report['bytes'])}",
                 ),
-                ("content", f"{report['batches']} batches, {report['records']} records"),
+                (
+                    "content",
+                    f"{count_of(report['batches'], 'batch', 'batches')}, "
+                    f"{count_of(report['records'], 'record')}",
+                ),
             ]
         )
     )
@@ -167,4 +179,4 @@ def _show(report: dict[str, Any]) -> None:
         for finding in findings:
             screen.print(f"{kind}: {finding['path']}: {finding['what']}", markup=False)
     count = len(report["problems"])
-    sys.stdout.write("\nclean\n" if not count else f"\n{count} problem{'s' if count > 1 else ''}\n")
+    sys.stdout.write("\nclean\n" if not count else f"\n{count_of(count, 'problem')}\n")

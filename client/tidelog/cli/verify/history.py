@@ -1,4 +1,4 @@
-"""`tidelog verify --history`: what a test load wrote down, judged."""
+"""`tidelog verify --history`: judges the history that a test load wrote down."""
 
 from __future__ import annotations
 
@@ -38,18 +38,19 @@ class Judgement:
 
 
 def judge(path: Path) -> Judgement:
-    """Reads and judges a file; ends the command if there is none, or if it holds something else."""
+    """Reads and judges a history file; ends the command if it does not exist or is not a history."""
     if not path.is_file():
         fail(f"there is no file {path}", Exit.NOT_FOUND)
     try:
         with path.open(encoding="utf-8") as lines:
             histories = parse(lines)
     except (TranscriptInvalid, UnicodeDecodeError) as error:
-        fail(f"{path} holds no history: {error}", Exit.USAGE)
+        fail(f"{path} is not a history file: {error}", Exit.USAGE)
     return Judgement({name: check(history) for name, history in histories.items()})
 
 
 def show_judgement(judgement: Judgement) -> None:
+    """Prints the counts of each stream, and examples of what is wrong."""
     screen = console()
     rows = [
         (name, *(getattr(report, count) for count in COUNTS), sum(report.anomalies.values()))
@@ -60,4 +61,4 @@ def show_judgement(judgement: Judgement) -> None:
     for name, report in judgement.reports.items():
         for example in report.examples:
             screen.print(f"problem: {name}: {example}", markup=False)
-    screen.print("\nclean" if judgement.ok else "\nthe log broke its promises")
+    screen.print("\nclean" if judgement.ok else "\nthe log did not keep its guarantees")

@@ -1,7 +1,7 @@
-"""One broker's own copy of a partition, read piece by piece, with everything that is wrong with it.
+"""Reads one broker's own copy of a partition piece by piece, with everything that is wrong with it.
 
-For `replicas`. A reader of the library asks the leader; here each broker is asked for what it
-has itself (`own_replica` in proto/tidelog_proto/log.proto), from its disk.
+A reader of the library asks the leader. Here each broker is asked for its own copy, from its disk
+(`own_replica` in proto/tidelog_proto/log.proto). Neighbour: `replicas` compares the copies.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ RESPONSE_BYTES = 1 << 20
 
 
 class ReplicaReading:
-    """Pieces of one replica, from `start` to `end`."""
+    """The pieces of one replica, from the offset `start` up to `end`."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class ReplicaReading:
         end: int,
         deadline: float,
     ) -> None:
-        """`deadline`: on the event loop's clock; until then a replica may catch up, and be asked again."""
+        """`deadline`, on the event loop's clock: until then a replica may catch up and is asked again."""
         self._broker = broker
         self._end = end
         self._deadline = deadline
@@ -53,7 +53,7 @@ class ReplicaReading:
         self._progress = FetchState(stream.name, stream.stream_id, partition, Position(start), end)
 
     async def pieces(self) -> AsyncGenerator[Piece]:
-        """In order, without gaps, up to the end at least."""
+        """The pieces in order, without gaps, up to the end at least."""
         while self._at < self._end:
             before = self._at
             try:
@@ -75,7 +75,7 @@ class ReplicaReading:
                 await asyncio.sleep(RETRY_SECONDS)
 
     def _records(self, batch: FetchedBatch) -> Piece:
-        # A compacted batch may begin and end with offsets that are gone.
+        # A compacted batch may begin and end with offsets whose records were removed.
         piece = Piece(
             self._at, batch.next_offset, batch.leader_epoch, batch.append_time_us, batch.with_offsets()
         )
@@ -83,7 +83,7 @@ class ReplicaReading:
         return piece
 
     def _known_lack(self, error: TidelogError | None) -> Piece | None:
-        """Offsets that this replica certainly does not show; reading goes on behind them."""
+        """Offsets that this replica certainly lacks, after which reading goes on; None: there are none."""
         match error:
             case OffsetOutOfRange() if int(error.details.get("log_start_offset", 0)) > self._at:
                 return self._skip(int(error.details["log_start_offset"]), Lack.RETIRED, error)
@@ -99,7 +99,7 @@ class ReplicaReading:
         if error is not None:
             return self._skip(self._end, Lack.MISSING, error)
         known = self._progress.high_watermark
-        return Piece(self._at, self._end, why=f"its broker knows of committed records up to {known} only")
+        return Piece(self._at, self._end, why=f"its broker knows committed records only below offset {known}")
 
     def _skip(self, to: int, lack: Lack, error: TidelogError) -> Piece:
         piece = Piece(self._at, min(to, self._end), lack=lack, why=str(error))
@@ -117,7 +117,7 @@ class ReplicaReading:
                 answer = await self._answer(call.read())
                 for batch in self._progress.accept(answer):
                     yield batch
-                # Compaction may have taken what stood before the end.
+                # Compaction may have removed the records before the end.
                 self._at = max(self._at, self._progress.next_offset if self._progress.ended else 0)
                 if answer.facts.HasField("end") or self._progress.ended:
                     return
@@ -132,7 +132,7 @@ class ReplicaReading:
                 answer = await reading
         except TimeoutError:
             raise ConnectionLost(
-                f"{self._broker.address} said nothing for {ANSWER_SECONDS_MAX:g} s"
+                f"{self._broker.address} did not answer for {ANSWER_SECONDS_MAX:g} s"
             ) from None
         if not isinstance(answer, FetchAnswer):
             raise ConnectionLost(f"{self._broker.address} ended the call")
@@ -140,7 +140,7 @@ class ReplicaReading:
 
 
 async def extent(broker: BrokerChannel, stream: StreamDescription, partition: int) -> tuple[int, int]:
-    """Log start offset and high watermark of a broker's own copy; raises `TidelogError`."""
+    """The log start offset and the high watermark of a broker's own copy. Raises `TidelogError`."""
     wanted = log_pb2.FetchPartition(
         stream_id=stream.stream_id, partition=partition, earliest=True, end_offset=0
     )
@@ -151,7 +151,7 @@ async def extent(broker: BrokerChannel, stream: StreamDescription, partition: in
     except grpc.RpcError as error:
         raise error_from_rpc(error, broker.address) from None
     except TimeoutError:
-        raise ConnectionLost(f"{broker.address} said nothing for {ANSWER_SECONDS_MAX:g} s") from None
+        raise ConnectionLost(f"{broker.address} did not answer for {ANSWER_SECONDS_MAX:g} s") from None
     finally:
         call.cancel()
     if not isinstance(answer, FetchAnswer):

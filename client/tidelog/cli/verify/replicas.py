@@ -1,7 +1,7 @@
-"""`tidelog verify --cluster`: every replica of every partition is read, and held against the others.
+"""`tidelog verify --cluster`: reads every replica of every partition and compares it with the others.
 
-What is compared lies below the high watermark of the moment; the cluster may go on working. The
-judgement is `tidelog.history.replicas`, the reading `replica_reading`.
+Only records below the present high watermark are compared, so the cluster may go on working meanwhile.
+`replica_reading` reads the replicas, and `tidelog.history.replicas` compares them.
 """
 
 from __future__ import annotations
@@ -17,49 +17,54 @@ from tidelog._connecting.broker_channel import dial
 from tidelog.cli.errors import Exit, fail
 from tidelog.cli.output import console, facts
 from tidelog.cli.progress import Counter
+from tidelog.cli.values import count_of
 from tidelog.cli.verify.replica_reading import ReplicaReading, extent
 from tidelog.errors import TidelogError
 from tidelog.history.replicas import Comparison, Lack, Piece
 from tidelog.model import ClusterDescription, StreamDescription, id_text
 
 SETTLE_SECONDS = 15.0
-"""How long a replica may take to learn of what is committed, and a broker to answer."""
+"""How long a replica may take to learn the high watermark, and a broker to answer."""
+
+NO_BROKER = "its broker is not registered, or has no address"
 
 SHOWN_EVERY = 1000
-"""Offsets between two looks at the progress bar."""
+"""Offsets between two updates of the progress bar."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A sentence about one replica."""
+    """Something wrong with one replica."""
 
     stream: str
     partition: int
     broker: int
     what: str
-    """corrupt, missing, divergent; behind is a note."""
+    """``corrupt``, ``missing`` or ``divergent``; ``behind``, which is a note."""
     start: int
     end: int
-    """The first offset after."""
+    """The first offset after the affected ones."""
     why: str
 
     def __str__(self) -> str:
+        last = self.end - 1
+        offsets = f"offset {last}" if self.start == last else f"offsets {self.start}–{last}"
         where = f"{self.stream}/{self.partition} on broker {self.broker}"
-        return f"{where}: {self.what}, offsets {self.start}–{self.end - 1}: {self.why}"
+        return f"{where}: {self.what}, {offsets}: {self.why}"
 
 
 @dataclass
 class ClusterReport:
-    """What was read, and what is wrong."""
+    """The result of a verification."""
 
     cluster_id: str
     partitions: int = 0
     replicas: int = 0
     records: int = 0
-    """Offsets compared, of each partition once."""
+    """Compared offsets; those of a partition count once, not once for each replica."""
     problems: list[Finding] = field(default_factory=list)
     notes: list[Finding] = field(default_factory=list)
-    """Replicas that are not in sync, and behind."""
+    """Replicas that are behind, and not in sync."""
 
     def as_json(self) -> dict[str, Any]:
         return {**asdict(self), "clean": not self.problems}
@@ -67,7 +72,7 @@ class ClusterReport:
 
 @dataclass(frozen=True)
 class _Plan:
-    """One partition's comparison."""
+    """What to compare of one partition."""
 
     stream: StreamDescription
     partition: int
@@ -78,7 +83,7 @@ class _Plan:
 
 
 class ClusterVerification:
-    """Reads a cluster; see the module."""
+    """One verification of a cluster."""
 
     def __init__(self, client: tidelog.Client, cluster: ClusterDescription) -> None:
         self._client = client
@@ -87,16 +92,16 @@ class ClusterVerification:
         }
         self.report = ClusterReport(id_text(cluster.cluster_id))
         self._silent: set[int] = set()
-        """Brokers that did not answer when the work was planned."""
+        """Brokers that did not answer when the comparison was planned."""
         self._silent_until = asyncio.get_running_loop().time() + SETTLE_SECONDS
-        """How long they are waited for, all partitions together."""
+        """Until when these brokers may answer, all partitions together; on the event loop's clock."""
 
     async def close(self) -> None:
         for broker in self._brokers.values():
             await broker.close()
 
     async def run(self, pattern: str) -> ClusterReport:
-        """Streams whose names match `pattern` (RE2); all if it is empty."""
+        """Verifies the streams whose names match `pattern` (RE2), or all if it is empty."""
         streams = await self._client.list_streams(pattern)
         if pattern and not streams:
             fail(f"no stream has a name that matches {pattern!r}", Exit.NOT_FOUND)
@@ -111,7 +116,7 @@ class ClusterVerification:
         return self.report
 
     async def _planned(self, stream: StreamDescription, number: int) -> _Plan:
-        """From the lowest start of any replica to the greatest high watermark that one of them knows."""
+        """From the lowest log start offset to the greatest high watermark of all replicas."""
         placed = stream.partitions[number]
         order = sorted(placed.replicas, key=lambda broker: (broker != placed.leader, broker))
         starts, ends = [], []
@@ -120,7 +125,7 @@ class ClusterVerification:
                 try:
                     start, end = await extent(self._brokers[broker], stream, number)
                 except TidelogError:
-                    # The comparison says why, and waits a while for who comes back.
+                    # The comparison reports why, after it has waited a while for the broker.
                     self._silent.add(broker)
                     continue
                 starts.append(start)
@@ -155,7 +160,7 @@ class ClusterVerification:
 
     async def _pieces(self, plan: _Plan, broker: int, deadline: float) -> AsyncGenerator[Piece]:
         if broker not in self._brokers:
-            yield Piece(plan.start, plan.end, why="its broker is not registered, or has no address")
+            yield Piece(plan.start, plan.end, why=NO_BROKER)
             return
         reading = ReplicaReading(
             self._brokers[broker], plan.stream, plan.partition, plan.start, plan.end, deadline
@@ -165,9 +170,9 @@ class ClusterVerification:
                 yield piece
 
     async def _only_reachable(self, plan: _Plan) -> None:
-        """Nothing is committed there, or nobody of them answers, which is worth a word."""
+        """Reports brokers that do not answer, where no replica is known to have a committed record."""
         for broker in plan.brokers:
-            why = "its broker is not registered, or has no address"
+            why = NO_BROKER
             if broker in self._brokers:
                 try:
                     await extent(self._brokers[broker], plan.stream, plan.partition)
@@ -182,7 +187,7 @@ class ClusterVerification:
     async def _judge(self, plan: _Plan, comparison: Comparison) -> None:
         if not comparison.differences:
             return
-        # Who is in sync now: a replica may have caught up, or been taken out, while the others were read.
+        # A replica may have joined or left the ISR while the others were read.
         placed = (await self._client.describe_stream(plan.stream.name)).partitions[plan.partition]
         for found in comparison.differences:
             behind = found.what is Lack.MISSING and found.replica not in placed.isr
@@ -199,7 +204,7 @@ class ClusterVerification:
 
 
 async def verify_cluster(client: tidelog.Client, pattern: str) -> ClusterReport:
-    """Reads and compares everything; raises `TidelogError` if the cluster cannot say what there is."""
+    """Reads and compares everything. Raises `TidelogError` if the cluster cannot name its streams."""
     verification = ClusterVerification(client, await client.describe_cluster())
     try:
         return await verification.run(pattern)
@@ -208,13 +213,14 @@ async def verify_cluster(client: tidelog.Client, pattern: str) -> ClusterReport:
 
 
 def show_cluster(report: ClusterReport) -> None:
+    """Prints the result as text."""
     screen = console()
     screen.print(
         facts(
             [
                 ("cluster", report.cluster_id),
-                ("partitions", f"{report.partitions}, {report.replicas} replicas"),
-                ("compared", f"{report.records} records"),
+                ("partitions", f"{report.partitions}, {count_of(report.replicas, 'replica')}"),
+                ("compared", count_of(report.records, "record")),
             ]
         )
     )
@@ -222,4 +228,4 @@ def show_cluster(report: ClusterReport) -> None:
         for finding in findings:
             screen.print(f"{kind}: {finding}", markup=False)
     count = len(report.problems)
-    screen.print("\nclean" if not count else f"\n{count} problem{'s' if count > 1 else ''}")
+    screen.print("\nclean" if not count else f"\n{count_of(count, 'problem')}")
