@@ -1,9 +1,10 @@
-"""A broker and a NATS server for the tests of the command line, and two ways to call it."""
+"""A broker, a NATS server and a stopped broker's data for the tests of the commands, and ways to call them."""
 
 from __future__ import annotations
 
 import io
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -15,10 +16,14 @@ import pytest
 
 from support.broker import BrokerProcess
 from support.nats_server import NatsServer
+from tidelog import blocking
 from tidelog.cli.app import run
 
 COMMAND = [sys.executable, "-m", "tidelog.cli"]
 CALL_SECONDS_MAX = 60
+
+BATCHES = 8
+"""Of the stream in a stopped data directory; each holds a record."""
 
 
 class Answer(NamedTuple):
@@ -100,3 +105,44 @@ def piped(cluster: Cluster) -> Call:
         )
 
     return call_process
+
+
+class Stopped(NamedTuple):
+    """A data directory that no broker uses: one stream of small segments."""
+
+    data: Path
+    partition: Path
+
+    @property
+    def segments(self) -> list[Path]:
+        return sorted(self.partition.glob("*.log"))
+
+
+@pytest.fixture(scope="session")
+def clean(tmp_path_factory: pytest.TempPathFactory) -> Stopped:
+    """After a clean stop; to be copied, not to be changed."""
+    folder = tmp_path_factory.mktemp("stopped")
+    with BrokerProcess(folder) as broker:
+        server = ("--server", broker.address)
+        words = ["stream", "create", "orders", "--segment-bytes", "4KiB", "--batch-bytes-max", "4KiB"]
+        subprocess.run([*COMMAND, *words, *server], check=True, capture_output=True, timeout=60)
+        with blocking.connect(broker.address) as client, client.producer("orders") as producer:
+            for number in range(BATCHES):
+                value, key = f"{number} " + "x" * 500, f"k{number}"
+                producer.send(value.encode(), key=key.encode(), headers={"h": b"1"})
+    (partition,) = (folder / "data" / "streams").glob("orders~*/0")
+    return Stopped(folder / "data", partition)
+
+
+@pytest.fixture
+def stopped(clean: Stopped, tmp_path: Path) -> Stopped:
+    """A copy, to be damaged."""
+    data = tmp_path / "data"
+    shutil.copytree(clean.data, data)
+    return Stopped(data, data / clean.partition.relative_to(clean.data))
+
+
+def flip(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 0x40
+    path.write_bytes(data)

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.conftest import Call, Cluster
-from cli.test_dump_and_verify import flip
+from cli.conftest import Call, Cluster, flip
 from history.test_check import honest
 from support.broker import BrokerProcess
 from tidelog.cli.errors import Exit

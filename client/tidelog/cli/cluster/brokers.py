@@ -196,11 +196,11 @@ def add_voter(broker: int = BROKER, server: str = SERVER, output: Output = OUTPU
 def remove_voter(broker: int = BROKER, server: str = SERVER, output: Output = OUTPUT) -> None:
     """Make a broker vote no longer.
 
-    It stops to vote on the metadata once another broker votes in its place, and goes on following. The
+    It stops voting on the metadata once another broker votes in its place, and goes on following. The
     cluster refuses this if no other broker can vote: an even number of voters tolerates no more failures
     than one voter fewer.
     """
-    outcome = "will stop to vote when another broker votes in its place"
+    outcome = "will stop voting when another broker votes in its place"
     _do(server, output, broker, lambda client: client.remove_voter(broker), outcome)
 
 

@@ -1,4 +1,4 @@
-"""Looking into files offline: `dump` of a segment, `verify` of a directory; sound ones and damaged ones."""
+"""`tidelog verify` of data directories without a broker: sound ones and damaged ones."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
-from cli.conftest import COMMAND
-from support.broker import BrokerProcess
-from tidelog import blocking
+from cli.conftest import BATCHES, Stopped, flip
 from tidelog.cli.errors import Exit
 from tidelog.records import HEADER_BYTES, BatchHeader
 from tidelog_broker.offline.verify import verify_data_directory
@@ -24,53 +22,8 @@ from tidelog_broker.storage.folder import starting_over
 
 pytestmark = pytest.mark.slow
 
-BATCHES = 8
 STEP = 37
 """Every so many bytes one is flipped: a prime, so that each field of the headers has its turn."""
-
-
-class Stopped(NamedTuple):
-    """A data directory that no broker uses: one stream of small segments."""
-
-    data: Path
-    partition: Path
-
-    @property
-    def segments(self) -> list[Path]:
-        return sorted(self.partition.glob("*.log"))
-
-
-@pytest.fixture(scope="module")
-def clean(tmp_path_factory: pytest.TempPathFactory) -> Stopped:
-    """After a clean stop; to be copied, not to be changed."""
-    folder = tmp_path_factory.mktemp("stopped")
-    with BrokerProcess(folder) as broker:
-        server = ("--server", broker.address)
-        call(["stream", "create", "orders", *server, "--segment-bytes", "4KiB", "--batch-bytes-max", "4KiB"])
-        with blocking.connect(broker.address) as client, client.producer("orders") as producer:
-            for number in range(BATCHES):
-                value, key = f"{number} " + "x" * 500, f"k{number}"
-                producer.send(value.encode(), key=key.encode(), headers={"h": b"1"})
-    (partition,) = (folder / "data" / "streams").glob("orders~*/0")
-    return Stopped(folder / "data", partition)
-
-
-@pytest.fixture
-def stopped(clean: Stopped, tmp_path: Path) -> Stopped:
-    """A copy, to be damaged."""
-    data = tmp_path / "data"
-    shutil.copytree(clean.data, data)
-    return Stopped(data, data / clean.partition.relative_to(clean.data))
-
-
-def call(words: list[str]) -> None:
-    subprocess.run([*COMMAND, *words], check=True, capture_output=True, timeout=60)
-
-
-def flip(path: Path, at: int) -> None:
-    data = bytearray(path.read_bytes())
-    data[at] ^= 0x40
-    path.write_bytes(data)
 
 
 def unclean(stopped: Stopped) -> None:
@@ -81,9 +34,6 @@ def verified(offline: Any, stopped: Stopped) -> tuple[int, dict[str, Any]]:
     answer = offline("verify", stopped.data, "--output", "json")
     assert answer.err == ""
     return answer.code, json.loads(answer.out)
-
-
-# --- verify
 
 
 def test_a_directory_after_a_clean_stop_is_clean(offline: Any, clean: Stopped) -> None:
@@ -372,70 +322,6 @@ def test_the_broker_package_must_be_there_and_the_sentence_says_how(
 
     assert answer.code == Exit.ENVIRONMENT
     assert "pip install 'tidelog[broker]'" in answer.err
-
-
-# --- dump
-
-
-def test_a_segment_is_shown_batch_by_batch(offline: Any, clean: Stopped) -> None:
-    answer = offline("dump", clean.segments[0])
-
-    assert answer.code == 0
-    assert "byte 0: offsets 0–0, 1 record, " in answer.out
-    assert "DAMAGED" not in answer.out
-
-
-def test_json_has_an_object_a_batch_with_its_records(offline: Any, clean: Stopped) -> None:
-    first = json.loads(offline("dump", clean.segments[0], "--records", "-o", "json").out.splitlines()[0])
-
-    assert (first["base_offset"], first["records"], first["sound"]) == (0, 1, True)
-    assert first["columns"] == ["key", "headers"]
-    assert first["rows"][0]["key"] == "k0"
-    assert first["rows"][0]["value"].startswith("0 xxx")
-    assert first["rows"][0]["headers"] == [{"name": "h", "value": "1"}]
-
-
-def test_limit_and_from_choose_batches(offline: Any, clean: Stopped) -> None:
-    segment = clean.segments[0]
-
-    assert len(offline("dump", segment, "-o", "json", "--limit", 1).out.splitlines()) == 1
-    assert (
-        json.loads(offline("dump", segment, "-o", "json", "--from", 1).out.splitlines()[0])["base_offset"]
-        == 1
-    )
-
-
-@pytest.mark.parametrize("at", [HEADER_BYTES + 10, 9], ids=["in-the-body", "in-the-header"])
-def test_a_damaged_batch_is_named_and_ends_the_dump(at: int, offline: Any, stopped: Stopped) -> None:
-    flip(stopped.segments[0], at)
-
-    answer = offline("dump", stopped.segments[0], "--records")
-
-    assert answer.code == Exit.FAILED
-    assert "the batch at byte 0 is damaged" in answer.err
-    assert "DAMAGED" in answer.out
-
-
-def test_a_segment_of_another_partition_does_not_pass(offline: Any, clean: Stopped) -> None:
-    answer = offline("dump", clean.segments[0], "--stream-id", "00" * 16, "--partition", 0)
-
-    assert answer.code == Exit.FAILED
-    assert "the header's CRC is" in answer.err
-
-
-def test_without_an_identity_file_the_body_is_checked_alone(offline: Any, stopped: Stopped) -> None:
-    (stopped.partition / "identity").unlink()
-
-    answer = offline("dump", stopped.segments[0])
-
-    assert answer.code == 0
-    assert "header CRCs are not checked" in answer.out
-
-
-def test_an_empty_segment_is_no_error(offline: Any, tmp_path: Path) -> None:
-    (tmp_path / "empty.log").touch()
-
-    assert offline("dump", tmp_path / "empty.log").code == 0
 
 
 def test_the_checker_is_a_program_of_its_own(clean: Stopped) -> None:
