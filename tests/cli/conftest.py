@@ -1,4 +1,4 @@
-"""A broker, a NATS server and a stopped broker's data for the tests of the commands, and ways to call them."""
+"""A broker, a NATS server and a stopped broker's data for the tests of commands, and ways to call them."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class Counter:
             self._progress.start()
             self._progress.add_task(self._what, total=self._total)
         rate = count / max(time.monotonic() - self._begun, 1e-9)
-        text = f"{count:,} {self._what} ({rate:,.0f} a second)"
+        text = f"{self._what}: {count:,} ({rate:,.0f} a second)"
         self._progress.update(
             self._progress.task_ids[0], completed=bytes_done, total=self._total, description=text
         )
