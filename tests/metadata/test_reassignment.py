@@ -264,7 +264,7 @@ def test_an_empty_broker_is_only_cordoned() -> None:
 
 
 def test_a_broker_that_nobody_can_stand_in_for_is_not_drained() -> None:
-    with pytest.raises(InvalidRequest, match="no broker is left that could hold a copy in place of broker 2"):
+    with pytest.raises(InvalidRequest, match="no broker is left for a replica of broker 2"):
         reassignment.drain(cluster(brokers=3), 2)
     with pytest.raises(InvalidRequest, match="no broker is left"):
         reassignment.drain(cluster(ChangeBroker(3, fenced=True), brokers=4), 2)

@@ -77,7 +77,9 @@ def test_a_drain_spreads_replicas_and_leaders_over_those_that_stay() -> None:
 
 
 def test_a_drain_with_nobody_left_is_refused() -> None:
-    with pytest.raises(InvalidRequest, match=r"no broker is left .* 3 are needed, and \[1, 2\] are there"):
+    with pytest.raises(
+        InvalidRequest, match=r"no broker is left .* 3 brokers are needed, and there are only \[1, 2\]"
+    ):
         drain([BrokerLoad(1), BrokerLoad(2)], [(0, 1, 2)], 0)
 
 
@@ -132,7 +134,7 @@ def test_replicas_on_brokers_that_are_not_there_go_first() -> None:
 
 
 def test_more_copies_than_brokers_are_refused() -> None:
-    with pytest.raises(InvalidRequest, match="3 copies need as many brokers"):
+    with pytest.raises(InvalidRequest, match="3 replicas need as many brokers"):
         reassign([BrokerLoad(0), BrokerLoad(1)], [(0, 1, 2)])
 
 

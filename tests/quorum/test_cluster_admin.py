@@ -405,7 +405,7 @@ async def test_nonsense_about_a_stream_is_refused_with_a_sentence(client: tidelo
     assert "partitions 0 to 0" in await refused(client.reassign({("sane", 7): [0, 1]}), PartitionNotFound)
     assert "partitions 0 to 0" in await refused(client.cancel_reassignment([("sane", 7)]), PartitionNotFound)
     assert "there is no stream" in await refused(client.spread(["nothing"]), StreamNotFound)
-    assert "2 copies need as many brokers" in await refused(client.spread(["sane"], brokers=[0]))
+    assert "2 replicas need as many brokers" in await refused(client.spread(["sane"], brokers=[0]))
     assert "lose records for nothing" in await refused(client.elect_unclean("sane", 0, follower))
     assert "is alive and holds" in await refused(client.unregister_broker(leader))
     assert "broker 3 is cordoned" in await refused(client.add_voter(3))

@@ -1,22 +1,21 @@
-"""Which brokers hold which partitions, and who should lead them: pure decisions.
+"""The choice of brokers and preferred leaders for partitions: pure functions.
 
-Used by brokers when streams are created, grow or move, and by whoever plans moves. The replicas
-of a partition lie in as many racks as there are, and evenly among them; nothing outweighs that.
-Then every broker carries a like number of copies and of bytes, and is the preferred leader of a
-like number of partitions: the less `evenness.cost` is, the better. Copies and bytes weigh the
-same, each as a part of what an average broker carries. What is there moves only where that is
-worth it (`evenness.worth`), and leaders never make copies move: another order of the same
-replicas evens them out. Between equals the lowest id decides, so the same question always gets
-the same answer.
+Brokers use it when streams are created, grow or move; the operator uses it to plan moves. The replicas of
+a partition are spread evenly over as many racks as possible; this rule comes first. Then every broker
+should hold about the same number of replicas and bytes, and be the preferred leader of about the same
+number of partitions: the smaller `evenness.cost`, the better. Replicas and bytes have the same weight, each
+relative to the average broker. Existing replicas move only if it is worth it (`evenness.worth`). Leaders
+never make replicas move: a new order of the same replicas evens them out. Among equal choices the lowest id
+wins, so the same input always has the same result.
 
-What does not belong here: which brokers may get replicas, and how replicas get there.
+What does not belong here: which brokers may get replicas, and how replicas are moved.
 
-- `loads`    a broker and what it carries
-- `evenness` how even that is, and what a move is worth
+- `loads`    the load of a broker
+- `evenness` how even the load is, and what a move is worth
 - `new`      replicas of new partitions
-- `moves`    replicas that have to move, or should; `evening` finds the latter
+- `moves`    replicas that must move, or should; `evening` finds those that should
 - `leaders`  the preferred leaders among the replicas
-- `resizing` more copies, or fewer
+- `resizing` more or fewer replicas
 """
 
 from tidelog.placement.evenness import cost

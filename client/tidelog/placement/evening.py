@@ -1,8 +1,8 @@
-"""The next copy to move, or the next two to change places, so that brokers carry like numbers and bytes.
+"""The next replica to move, or the next two to exchange, for more even numbers and bytes per broker.
 
-`moves` follows it until nothing is worth it any more. Whoever moves is looked up, not searched: for two
-brokers that are apart there is one size that would do best, and the copies that may go from the one to the
-other are kept by size.
+`moves` makes these moves until none is worth it. The replica to move is looked up, not searched: for two
+brokers with different loads there is one best size, and the replicas that may move between them are sorted
+by size.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tidelog.placement.loads import Tally
 
 
 class Move(NamedTuple):
-    """A copy of `partition` goes from `old` to `new`."""
+    """A replica of `partition` moves from broker `old` to broker `new`."""
 
     partition: int
     old: int
@@ -24,14 +24,11 @@ class Move(NamedTuple):
 
 
 Sized: TypeAlias = list[tuple[int, int]]
-"""Size and number of partitions, sorted."""
+"""(size in bytes, partition), sorted."""
 
 
 class Evening:
-    """One search for moves that make a placement more even.
-
-    It reads the loads of brokers from `tally`; `moved` records each move.
-    """
+    """Finds the best next move. The loads are in `tally`; the caller reports each move with `moved`."""
 
     def __init__(
         self,
@@ -55,13 +52,13 @@ class Evening:
                 if member in self._held:
                     self._held[member][number] = None
         self._movable: dict[tuple[int, int], Sized] = {}
-        """By the brokers from and to which: what may move. Made when it is first asked for."""
+        """The replicas that may move, by (old, new) broker; filled when first needed."""
 
     def __repr__(self) -> str:
         return f"<Evening partitions={len(self._partitions)} {self._tally}>"
 
     def best(self, moves_max: int | None) -> tuple[Move, ...]:
-        """One move; two, if no single one is worth it; none: it is as even as it is worth to make it."""
+        """One move; two moves if no single one is worth it; none if no move is worth it."""
         if moves_max == 0:
             return ()
         move = self._best_move()
@@ -70,7 +67,7 @@ class Evening:
         return () if moves_max == 1 else self._best_exchange()
 
     def moved(self, move: Move, before: Sequence[int]) -> None:
-        """`move` has been made; its partition lay on `before`."""
+        """Updates the state after `move`; `before` were the replicas of its partition."""
         number, size = move.partition, self._sizes[move.partition]
         self._held[move.old].pop(number)
         self._held[move.new][number] = None
@@ -84,7 +81,7 @@ class Evening:
     # --- one copy
 
     def _best_move(self) -> Move | None:
-        """The pair of brokers that could gain most is asked first, and none that could not gain more."""
+        """The best single move. Pairs of brokers are tried by possible gain, until none can gain more."""
         best, most = None, LEAST_WORTH
         for bound, old, new in self._pairs(exchange=False):
             if bound <= most:
@@ -96,10 +93,10 @@ class Evening:
                     best, most = Move(number, old, new), found
         return best
 
-    # --- two copies
+    # --- two replicas
 
     def _best_exchange(self) -> tuple[Move, ...]:
-        """A larger copy for a smaller one: bytes become more even, and the number of copies stays."""
+        """The best exchange of a larger replica for a smaller one: it evens out bytes, not numbers."""
         best: tuple[Move, ...] = ()
         most = LEAST_WORTH
         for bound, old, new in self._pairs(exchange=True):
@@ -113,10 +110,10 @@ class Evening:
                         best, most = (Move(number, old, new), Move(other, new, old)), found
         return best
 
-    # --- what it is worth
+    # --- worth
 
     def _pairs(self, *, exchange: bool) -> list[tuple[float, int, int]]:
-        """No move between the two brokers is worth more than the number before them; the most first."""
+        """(bound, old, new): no move from `old` to `new` is worth more than the bound; largest first."""
         pairs = []
         for old in self._tally.copies:
             for new in self._tally.copies:
@@ -130,7 +127,7 @@ class Evening:
         return pairs
 
     def _ideal(self, old: int, new: int, slack: float) -> float:
-        """So many bytes should go."""
+        """The bytes that should move from `old` to `new`."""
         return (self._tally.bytes[old] - self._tally.bytes[new] + slack * self._bytes_mean) / 2
 
     def _worth_of_copy(self, old: int, new: int) -> float:
@@ -149,7 +146,7 @@ class Evening:
         gain = worth(carried[old], carried[new], size - other, mean, 0.0)
         return gain + self._price_of_two() - 2 * self._slack * (size + other) / mean
 
-    # --- what may move
+    # --- replicas that may move
 
     def _sized(self, old: int, new: int) -> Sized:
         found = self._movable.get((old, new))
@@ -163,7 +160,7 @@ class Evening:
         return found
 
     def _may(self, members: Sequence[int], old: int, new: int) -> bool:
-        """A copy of a partition on `members` may go there: it lies no less spread over racks then."""
+        """Whether a replica may move: the partition must not be less spread over racks after it."""
         if old not in members or new in members:
             return False
         if self._one_rack:
@@ -177,7 +174,7 @@ class Evening:
 
 
 def _around(sized: Sized, ideal: float) -> Iterator[tuple[int, int]]:
-    """The next smaller, and the next that is not."""
+    """The next smaller size than `ideal`, and the next size that is not smaller."""
     at = bisect_left(sized, (ideal,))
     if at > 0:
         yield sized[at - 1]

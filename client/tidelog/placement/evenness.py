@@ -1,9 +1,8 @@
-"""How even the load of brokers is, as a number, and when a change of it is worth making.
+"""The evenness of the load of brokers as a number, and the worth of a change.
 
-Three things count, each as a part of its mean over the brokers: copies, bytes, and preferred
-leaderships. The cost is the sum of their squared deviations from the mean. So ten percent too
-much on one broker weigh a hundredth, twenty percent four hundredths, and what counts most is
-whoever carries most or least.
+Three numbers count, each relative to its mean over the brokers: replicas, bytes and preferred leaderships.
+The cost is the sum of their squared deviations from the mean. So a broker with 10 % too much costs 0.01, a
+broker with 20 % too much 0.04: the brokers with the most and the least load count most.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ from typing import Final
 from tidelog.placement.loads import BrokerLoad
 
 LEAST_WORTH: Final = 1e-12
-"""Less is an error of rounding."""
+"""A smaller worth is a rounding error."""
 
 
 def cost(brokers: Sequence[BrokerLoad]) -> float:
-    """0: every broker carries the same. What no broker has any of counts for nothing."""
+    """The unevenness of the loads; 0: all are equal. A number that is 0 everywhere costs nothing."""
     return (
         _unevenness([broker.replicas for broker in brokers])
         + _unevenness([broker.bytes for broker in brokers])
@@ -27,11 +26,10 @@ def cost(brokers: Sequence[BrokerLoad]) -> float:
 
 
 def worth(here: int, there: int, amount: int, mean: float, slack: float) -> float:
-    """Of taking `amount` from a broker with `here` to one with `there`: by how much less it makes the cost,
-    less the price of moving it.
+    """The worth of moving `amount` from a broker with `here` to a broker with `there`.
 
-    The price is such that nothing is taken between two brokers that are apart by no more than `slack`,
-    a part of the mean; and in all cases the more, the more is moved.
+    It is the decrease of the cost minus the price of the move. The price grows with the amount, and is so
+    high that nothing moves between two brokers whose difference is at most `slack`, a fraction of the mean.
     """
     if not mean:
         return 0.0

@@ -1,6 +1,7 @@
-"""Preferred leaders, the first of each partition's replicas: every broker is that of a like number.
+"""Preferred leaders, the first of each partition's replicas: about the same number for every broker.
 
-They say whom leadership goes to when there is a choice, and another order of the same replicas moves no data.
+The preferred leader gets leadership if several replicas can lead. Another order of the same replicas moves
+no data.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ def prefer(
     slack: float = 0.0,
     changes_max: int | None = None,
 ) -> list[tuple[int, ...]]:
-    """The replicas of each partition, the preferred leader first, as few of them changed as that takes.
+    """The replicas of each partition, the preferred leader first, with as few changes as possible.
 
-    `brokers` may lead, and their loads count what they are preferred for now. Two that are apart by no
-    more than `slack`, a part of the mean, are left as they are. At most `changes_max` partitions get
-    another one (None: no bound). One whose preferred leader is not among `brokers` keeps it.
+    `brokers` may lead; their loads include the partitions that they are preferred for now. Two brokers whose
+    difference is at most `slack`, a fraction of the mean, are not changed. At most `changes_max` partitions
+    get another preferred leader (None: no bound). A partition keeps a preferred leader that is not in
+    `brokers`.
     """
     leaders = {broker.broker_id: broker.leaders for broker in brokers}
     even = Leading(leaders, partitions, [members[0] for members in partitions], slack)
@@ -37,15 +39,15 @@ def prefer(
 
 
 def first(members: Sequence[int], leader: int) -> tuple[int, ...]:
-    """With `leader` before the others, which keep their order."""
+    """`members` with `leader` first; the others keep their order."""
     return (leader, *(member for member in members if member != leader))
 
 
 class Leading:
-    """Who leads what, made more even by one handover or a chain of them at a time.
+    """The leaders of partitions, made more even by one handover or a chain of handovers at a time.
 
-    When no chain is left, nobody could lead more evenly (Harvey et al., Semi-matchings for bipartite
-    graphs and load balancing), but for the slack.
+    When no chain is left, no other choice is more even, apart from the slack (Harvey et al., Semi-matchings
+    for bipartite graphs and load balancing).
     """
 
     def __init__(
@@ -55,8 +57,8 @@ class Leading:
         leading: Sequence[int],
         slack: float = 0.0,
     ) -> None:
-        """`leaders` counts, by broker that may lead, all that it leads; `leading` has the leader of each of
-        `members`."""
+        """`leaders` counts the partitions that each broker leads, for the brokers that may lead. `leading`
+        has the leader of each partition in `members`."""
         self.leading = list(leading)
         self._members = members
         self._leaders = dict(sorted(leaders.items()))
@@ -65,7 +67,7 @@ class Leading:
         self._could: dict[int, dict[int, dict[int, None]]] = {
             here: {there: {} for there in self._leaders if there != here} for here in self._leaders
         }
-        """By leader and other member: the partitions that the one leads and the other could."""
+        """By leader and other member: the partitions of the leader that the other member could lead."""
         for partition in range(len(self.leading)):
             self._link(partition)
 
@@ -73,8 +75,8 @@ class Leading:
         return f"<Leading {self._leaders}>"
 
     def relief(self) -> list[tuple[int, int]] | None:
-        """The shortest chain of handovers (partition, new leader) that takes one leadership from a broker
-        with many to one with fewer, where that is worth it."""
+        """The shortest chain of handovers (partition, new leader) that moves one leadership from a broker
+        with many to a broker with fewer, if it is worth it; None: there is none."""
         for start in sorted(self._leaders, key=lambda broker: (-self._leaders[broker], broker)):
             came_by: dict[int, tuple[int, int]] = {}
             waiting = deque([start])

@@ -1,4 +1,4 @@
-"""A broker as placement sees it, and who of several carries least; the other modules decide with it."""
+"""The load of brokers, on which the other modules base their decisions."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class BrokerLoad:
-    """A broker that may get replicas, and what it carries already."""
+    """A broker that may get replicas, and its load now."""
 
     broker_id: int
     rack: str = ""
-    """Brokers of one rack fail together; empty is a rack like any other."""
+    """Brokers of one rack fail together. The empty name is a rack, too."""
     replicas: int = 0
     leaders: int = 0
-    """Partitions of which it is the preferred leader."""
+    """The partitions of which the broker is the preferred leader."""
     bytes: int = 0
-    """Of all its replicas; 0 for every broker: not known, and then only their number counts."""
+    """The bytes of all its replicas. 0 for every broker: not known; then only numbers count."""
 
 
 class Tally:
-    """What brokers carry while a decision is made: what it has placed so far counts."""
+    """The loads during a decision, including the replicas that it has placed so far."""
 
     def __init__(self, brokers: Iterable[BrokerLoad]) -> None:
         loads = sorted(brokers, key=lambda broker: broker.broker_id)
@@ -35,8 +35,8 @@ class Tally:
         return f"<Tally copies={self.copies} bytes={self.bytes}>"
 
     def weight(self, broker: int) -> int:
-        """The smaller, the less it carries: copies and bytes, each as a part of all there were, times
-        both. Strangers weigh nothing."""
+        """The load of a broker as one number: its replicas and its bytes, each relative to the total at the
+        start. Brokers that are not counted have weight 0."""
         copies = self.copies.get(broker, 0)
         if not self._all_bytes:
             return copies
@@ -44,7 +44,7 @@ class Tally:
         return (copies + self._unsized.get(broker, 0)) * self._all_bytes + of_bytes
 
     def add(self, broker: int, size: int | None) -> None:
-        """A copy of `size` bytes; None: of as many as there are on average. Strangers are not counted."""
+        """Adds a replica of `size` bytes (None: the average). Brokers outside the tally are ignored."""
         if broker in self.copies:
             self.copies[broker] += 1
             if size is None:
@@ -53,7 +53,7 @@ class Tally:
                 self.bytes[broker] += size
 
     def remove(self, broker: int, size: int | None) -> None:
-        """The opposite of `add`."""
+        """Removes a replica that `add` added, or that was there at the start."""
         if broker in self.copies:
             self.copies[broker] -= 1
             if size is None:

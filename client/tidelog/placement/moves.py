@@ -1,6 +1,6 @@
-"""Replicas of partitions that are there: away from a broker, or to where they lie better, with few moves.
+"""Moves of existing replicas: away from a broker, or for more even load, with few moves.
 
-Only the target is decided here; a reassignment brings a partition there one step at a time.
+Only the target is computed here; a reassignment moves a partition to it step by step.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ def drain(
     racks: Mapping[int, str] | None = None,
     sizes: Sequence[int] | None = None,
 ) -> list[tuple[int, ...]]:
-    """The replicas of each partition with another broker in place of `leaving`; nothing else moves.
+    """The replicas of each partition with another broker instead of `leaving`; no other replica moves.
 
-    `brokers` may get replicas, and their loads count what they hold of these partitions
-    already; `racks` has the racks of the other replicas, `sizes` the bytes of a copy of each partition (None:
-    as many as there are on average). Another member takes over what `leaving` preferably leads, so that
-    leaders stay even. Raises `InvalidRequest` if no broker is left for a partition.
+    `brokers` may get replicas; their loads include what they hold of these partitions now. `racks` has the
+    racks of the other replicas, `sizes` the bytes of a replica of each partition (None: the average).
+    Another replica becomes the preferred leader instead of `leaving`, so that leaders stay even. Raises
+    `InvalidRequest` if no broker is left for a partition.
     """
     tally = Tally(broker for broker in brokers if broker.broker_id != leaving)
     rack_of = {**(racks or {}), **{broker.broker_id: broker.rack for broker in brokers}}
@@ -41,8 +41,8 @@ def drain(
         new = _best_addition(tally, stay, rack_of)
         if new is None:
             raise InvalidRequest(
-                f"no broker is left that could hold a copy in place of broker {leaving}: "
-                f"{len(members)} are needed, and {sorted({*tally.copies, *stay})} are there",
+                f"no broker is left for a replica of broker {leaving}: {len(members)} brokers are needed, "
+                f"and there are only {sorted({*tally.copies, *stay})}",
                 field="broker",
             )
         tally.add(new, None if sizes is None else sizes[number])
@@ -63,20 +63,20 @@ def reassign(
     slack: float = 0.0,
     moves_max: int | None = None,
 ) -> list[tuple[int, ...]]:
-    """The replicas of each partition so that racks are spread and brokers carry like numbers and bytes.
+    """The replicas of each partition, spread over racks, with about equal replicas and bytes per broker.
 
-    As few replicas move as that takes, at most `moves_max` (None: no bound). First whatever lies on brokers
-    that are not among `brokers`, then what lies in too few racks; these have to. Then from the brokers with
-    most to those with fewest, where it is worth it (`evenness.worth`): between two that are apart by no more
-    than `slack`, a part of the mean, nothing moves. `sizes` are the bytes of a copy of each partition; None:
-    not known, and bytes do not count. Loads count what the brokers hold of these partitions now. Raises
-    `InvalidRequest` if there are fewer brokers than copies.
+    As few replicas move as possible, at most `moves_max` (None: no bound). First the replicas on brokers that
+    are not in `brokers`, then those in too few racks; these must move. Then replicas move from the brokers
+    with the most to those with the fewest if it is worth it (`evenness.worth`): nothing moves between two
+    brokers whose difference is at most `slack`, a fraction of the mean. `sizes` are the bytes of a replica of
+    each partition; None: not known, and bytes do not count. The loads include what the brokers hold of these
+    partitions now. Raises `InvalidRequest` if there are fewer brokers than replicas.
     """
     by_id = {broker.broker_id: broker for broker in brokers}
     for members in partitions:
         if len(members) > len(by_id):
             raise InvalidRequest(
-                f"{len(members)} copies need as many brokers, and {sorted(by_id)} are there",
+                f"{len(members)} replicas need as many brokers, and there are only {sorted(by_id)}",
                 field="replication_factor",
             )
     moves = _Moves(by_id, partitions, sizes or [0] * len(partitions), moves_max)
@@ -84,14 +84,14 @@ def reassign(
     moves.into_racks()
     moves.even_out(slack)
     return [
-        # Copies may have changed places and come back to one another's.
+        # Two replicas may have changed places and back, which only changes their order.
         before if set(before) == set(after) else tuple(after)
         for before, after in zip(partitions, moves.partitions, strict=True)
     ]
 
 
 class _Moves:
-    """The state of `reassign`: where the replicas are so far."""
+    """The state of `reassign`: the replicas of each partition so far."""
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class _Moves:
                 evening.moved(move, before)
 
     def _least_crowding(self, copies: int) -> int:
-        """Of so many copies, each on a broker of its own: one more where the fewest are, again and again."""
+        """The crowding of so many replicas when they are spread over racks as evenly as possible."""
         room: dict[str, int] = {}
         for rack in self._racks.values():
             room[rack] = room.get(rack, 0) + 1
@@ -145,7 +145,7 @@ class _Moves:
         return sum(count * count for count in taken.values())
 
     def _better_spread(self, members: Sequence[int]) -> tuple[int, int]:
-        """The swap that spreads `members` most; of several, to who carries least."""
+        """The replacement (old, new) that spreads `members` most; of several, to the least loaded broker."""
         _, _, new, old = min(
             (
                 self._crowding(members, old, new),
@@ -160,7 +160,7 @@ class _Moves:
         return old, new
 
     def _crowding(self, members: Sequence[int], old: int | None = None, new: int | None = None) -> int:
-        """The smaller, the more evenly spread over racks; with `new` in place of `old`."""
+        """How unevenly `members`, with `new` instead of `old`, are spread over racks; smaller is better."""
         in_rack: dict[str, int] = {}
         for member in members:
             rack = self._racks.get(member if new is None or member != old else new, "")
@@ -168,7 +168,7 @@ class _Moves:
         return sum(count * count for count in in_rack.values())
 
     def _move(self, move: Move) -> bool:
-        """False: that would be one move too many."""
+        """Makes a move; False: `moves_max` is reached."""
         if self._left is not None:
             if self._left == 0:
                 return False
@@ -181,7 +181,7 @@ class _Moves:
 
 
 def _best_addition(tally: Tally, members: Sequence[int], racks: Mapping[int, str]) -> int | None:
-    """The broker that joins `members`: in the emptiest rack, with the least to carry; None: none is left."""
+    """The broker to add to `members`: in the emptiest rack, with the least load; None: none is left."""
     in_rack: dict[str, int] = {}
     for member in members:
         rack = racks.get(member, "")

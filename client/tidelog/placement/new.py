@@ -1,4 +1,4 @@
-"""Replicas and preferred leaders of partitions that are about to be made; `moves` is for those that are."""
+"""Replicas and preferred leaders of new partitions; `moves` is for existing partitions."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tidelog.placement.loads import BrokerLoad, Tally
 
 
 def place(brokers: Sequence[BrokerLoad], partitions: int, replication_factor: int) -> list[tuple[int, ...]]:
-    """For each new partition its replicas, the preferred leader first.
+    """The replicas of each new partition, the preferred leader first.
 
-    What they will hold is not known: each copy counts as one of average size. Raises
-    `InvalidRequest` if there are fewer brokers than copies.
+    The sizes are not known yet: each replica counts with the average size. Raises `InvalidRequest` if there
+    are fewer brokers than replicas.
     """
     if replication_factor > len(brokers):
         raise InvalidRequest(
@@ -32,14 +32,14 @@ def place(brokers: Sequence[BrokerLoad], partitions: int, replication_factor: in
 
 
 class _Spread(NamedTuple):
-    """How the copies of one partition lie in racks: as evenly as can be."""
+    """The spread of the replicas of one partition over racks, as even as possible."""
 
     surely: dict[str, int]
-    """By rack: copies that it has of every partition."""
+    """By rack: the number of replicas that it has of every partition."""
     more: tuple[str, ...]
-    """Racks that may have one copy more."""
+    """Racks that may have one more replica."""
     more_count: int
-    """So many of them have."""
+    """The number of these racks that have one more replica."""
 
     @classmethod
     def of(cls, racks: Mapping[int, str], replication_factor: int) -> _Spread:
@@ -55,11 +55,11 @@ class _Spread(NamedTuple):
 
 
 def _copies(tally: Tally, racks: Mapping[int, str], spread: _Spread, partitions: int) -> dict[int, int]:
-    """How many copies each broker gets, so that no other numbers are more even.
+    """The number of replicas that each broker gets; no other numbers are more even.
 
-    Each copy goes to the broker that carries least. This is optimal because the bounds are nested: a broker
-    holds at most one copy of a partition, a rack its share (Federgruen, Groenevelt: The greedy procedure
-    for resource allocation problems).
+    Each replica goes to the broker with the least load. This is optimal because the bounds are nested: a
+    broker holds at most one replica of a partition, a rack its share (Federgruen, Groenevelt: The
+    greedy procedure for resource allocation problems).
     """
     copies = dict.fromkeys(racks, 0)
 
@@ -93,8 +93,8 @@ def _copies(tally: Tally, racks: Mapping[int, str], spread: _Spread, partitions:
 def _deal(
     copies: Mapping[int, int], racks: Mapping[int, str], spread: _Spread, partitions: int
 ) -> list[tuple[int, ...]]:
-    """The brokers of each partition. Those with most copies still to come are first, so that the last
-    partitions do not need a broker twice."""
+    """The brokers of each partition. Brokers with the most replicas left are used first, so that the last
+    partitions do not need the same broker twice."""
     left = dict(copies)
     more = {rack: -spread.surely[rack] * partitions for rack in spread.more}
     for broker, count in copies.items():
@@ -117,7 +117,7 @@ def _deal(
 
 
 def _lead(chosen: Sequence[tuple[int, ...]], brokers: Sequence[BrokerLoad]) -> list[int]:
-    """A leader for each partition, so that no other choice is more even."""
+    """A leader for each partition; no other choice is more even."""
     leaders = {broker.broker_id: broker.leaders for broker in brokers}
     sizes = {broker.broker_id: broker.bytes for broker in brokers}
     leading: list[int] = []

@@ -1,4 +1,4 @@
-"""More copies of partitions that are there, or fewer; `moves` keeps their number."""
+"""More or fewer replicas of existing partitions; `moves` keeps their number."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def resize(
     racks: Mapping[int, str] | None = None,
     sizes: Sequence[int] | None = None,
 ) -> list[tuple[int, ...]]:
-    """The replicas of each partition, `replication_factor` of them; the preferred leaders stay.
+    """The replicas of each partition, `replication_factor` of them; the preferred leaders remain.
 
-    Copies are added in the emptiest racks, on the brokers that carry least. Those go first that are not in
-    sync (`in_sync`, per partition; None: all are), then those in the fullest racks, then those on the
-    brokers that carry most. `brokers` may get replicas, and their loads count what they hold now; `racks`
-    has the racks of others, `sizes` the bytes of a copy of each partition (None: as many as there are on
-    average). Raises `InvalidRequest` if there are fewer brokers than copies.
+    Replicas are added in the emptiest racks, on the brokers with the least load. Replicas that are not in
+    sync (`in_sync`, per partition; None: all are in sync) are removed first, then those in the fullest racks,
+    then those on the brokers with the most load. `brokers` may get replicas; their loads include what they
+    hold now. `racks` has the racks of other brokers, `sizes` the bytes of a replica of each partition (None:
+    the average). Raises `InvalidRequest` if there are fewer brokers than replicas.
     """
     tally = Tally(brokers)
     rack_of = {**(racks or {}), **{broker.broker_id: broker.rack for broker in brokers}}
@@ -48,7 +48,7 @@ def resize(
             if not free:
                 there = sorted({*kept, *tally.copies})
                 raise InvalidRequest(
-                    f"{replication_factor} copies need as many brokers; {there} are there",
+                    f"{replication_factor} replicas need as many brokers, and there are only {there}",
                     field="replication_factor",
                 )
             new = min(free, key=lambda broker: (_beside(broker, kept, rack_of), tally.weight(broker), broker))
@@ -59,6 +59,6 @@ def resize(
 
 
 def _beside(broker: int, members: Sequence[int], rack_of: Mapping[int, str]) -> int:
-    """How many other members lie in its rack."""
+    """The number of other members in the rack of `broker`."""
     rack = rack_of.get(broker, "")
     return sum(rack_of.get(member, "") == rack for member in members if member != broker)

@@ -1,4 +1,4 @@
-"""A cluster in memory, for the tests of whoever uses Tidelog: public, and as strict as a real one.
+"""A cluster in memory for the tests of applications that use Tidelog; as strict as a real cluster.
 
     async with tidelog.testing.cluster() as fake, fake.connect() as log:
         await log.create_stream("orders")
@@ -7,15 +7,15 @@
             await producer.send(b"once")
         assert [record.value for record in fake.records("orders")] == [b"once"]
 
-The client is the real one, down to its connections; behind them there are no sockets, no
-files and no broker package. What belongs here: everything that a client can see of a
-cluster, and ways to make it go wrong. What does not: NATS, durability, replication itself.
+The client is the real one; only its connections are replaced. There are no sockets, no files and no broker
+package. What belongs here: everything that a client can see of a cluster, and ways to make it fail. What
+does not: NATS, durability, and replication.
 
-- `_cluster`        what a test sees; `_blocking` the same for `tidelog.blocking`
-- `_faults`         what is to go wrong next
-- `_connection`     calls without sockets: `_calls` for batches, `_status` for errors
-- `_brokers`        a broker, up or down
-- `_services`       what it answers, with `_administration`
+- `_cluster`        the interface for tests; `_blocking` the same for `tidelog.blocking`
+- `_faults`         the planned failures
+- `_connection`     the fake connection: `_calls` for batches, `_status` for errors
+- `_brokers`        a broker, running or stopped
+- `_services`       its answers, with `_administration`
 - `_state`, `_log`  the cluster, and one partition of it
 """
 

@@ -1,4 +1,4 @@
-"""The Admin service of brokers in memory: streams are made, changed and described."""
+"""The Admin service of brokers in memory: it creates, changes and describes streams."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PAGE_SIZE_DEFAULT: Final = 100
 
 
 class Administration:
-    """Any broker answers these, as in a real cluster; of replicas each knows its own."""
+    """The handlers of one broker. As in a real cluster, a broker describes only its own replicas."""
 
     def __init__(self, state: State, broker_id: int, brokers: Callable[[], list[BrokerDescription]]) -> None:
         self._state = state

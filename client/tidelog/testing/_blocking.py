@@ -1,4 +1,4 @@
-"""The cluster in memory for those who use `tidelog.blocking`."""
+"""The cluster in memory for tests with `tidelog.blocking`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class BlockingFakeCluster:
-    """A `FakeCluster` that lives in the event loop of the blocking clients; made by `blocking_cluster`."""
+    """A `FakeCluster` in the event loop of the blocking clients, made by `blocking_cluster`."""
 
     def __init__(self, brokers: int = 3) -> None:
         self._thread = LoopThread.shared()
@@ -28,7 +28,7 @@ class BlockingFakeCluster:
         return f"<blocking {self._fake!r}>"
 
     def connect(self, **settings: Any) -> blocking.Client:
-        """A client, as `tidelog.blocking.connect` makes it; `settings` as for `FakeCluster.connect`."""
+        """A client like that of `tidelog.blocking.connect`; `settings` as for `FakeCluster.connect`."""
 
         async def make() -> blocking.Client:
             return blocking.Client(self._thread, await self._fake.connect(**settings))
@@ -36,7 +36,7 @@ class BlockingFakeCluster:
         return self._thread.run(make())
 
     def do(self, change: Callable[[FakeCluster], T]) -> T:
-        """What `change` answers, called in the cluster's thread: ``do(lambda it: it.leader("s"))``."""
+        """The result of `change`, called in the cluster's thread: ``do(lambda it: it.leader("s"))``."""
 
         async def call() -> T:
             return change(self._fake)
@@ -46,5 +46,5 @@ class BlockingFakeCluster:
 
 @contextmanager
 def blocking_cluster(brokers: int = 3) -> Iterator[BlockingFakeCluster]:
-    """A cluster in memory with so many brokers; its clients are to be closed first."""
+    """A cluster in memory with this number of brokers. Close its clients before it ends."""
     yield BlockingFakeCluster(brokers)

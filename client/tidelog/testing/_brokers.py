@@ -1,4 +1,4 @@
-"""One broker in memory: whether it is up, and what breaks when it goes."""
+"""One broker in memory: running or stopped, with the calls that break when it stops."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class MemoryBroker:
-    """Answers while it is up."""
+    """A broker that answers while it runs."""
 
     def __init__(self, state: State, broker_id: int, faults: Faults) -> None:
         self.broker_id: Final = broker_id
@@ -23,7 +23,7 @@ class MemoryBroker:
         self.faults: Final = faults
         self.services: Final = Services(state, broker_id)
         self._gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done when this run of the broker has ended."""
+        """Done when this run of the broker ends."""
 
     def __repr__(self) -> str:
         return f"<MemoryBroker {self.broker_id} {'up' if self.up else 'down'}>"
@@ -33,7 +33,7 @@ class MemoryBroker:
         return not self._gone.done()
 
     def go(self) -> None:
-        """Every call breaks, and no new one is accepted."""
+        """Stops: every call breaks, and new calls are refused."""
         if self.up:
             self._gone.set_result(None)
 
@@ -46,7 +46,7 @@ class MemoryBroker:
             raise _status.broken()
 
     async def unless_broken(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of `work`, unless the broker goes before it is there."""
+        """The result of `work`; raises an error if the broker stops first."""
         if not self.up:
             work.close()
             raise _status.unreachable()

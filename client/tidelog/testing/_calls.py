@@ -23,7 +23,7 @@ HEARTBEAT_MS_DEFAULT: Final = 5_000
 
 
 class ProduceCall:
-    """Requests are dealt with when their answers are read, one after the other."""
+    """A Produce call. A request is executed when its answer is read."""
 
     def __init__(self, broker: MemoryBroker) -> None:
         self._broker = broker
@@ -75,7 +75,7 @@ class ProduceCall:
 
 
 class _Reading:
-    """How far the call is with one partition."""
+    """The state of a Fetch call for one partition."""
 
     def __init__(self, index: int, wanted: log_pb2.FetchPartition, offset: int, leader_epoch: int) -> None:
         self.index = index
@@ -90,7 +90,7 @@ class _Reading:
 
 
 class FetchCall:
-    """The answers come as they are read: nothing runs ahead of the client."""
+    """A Fetch call. Answers are made when they are read; no answer is made ahead."""
 
     def __init__(self, broker: MemoryBroker, request: log_pb2.FetchRequest) -> None:
         self._broker = broker
@@ -127,7 +127,7 @@ class FetchCall:
                 self._ready.append(log_pb2.FetchResponse(index=index, error=wire.error_to_proto(error)))
 
     async def _round(self, active: dict[int, _Reading]) -> None:
-        """What there is of each partition, or after a while without anything that nothing is new."""
+        """The new records of each partition; a heartbeat if there are none for a while."""
         changed = self._broker.services.changed
         for reading in list(active.values()):
             response = await self._advance(reading)
@@ -158,14 +158,14 @@ class FetchCall:
         return reading
 
     async def _advance(self, reading: _Reading) -> log_pb2.FetchResponse | None:
-        """What the partition has now; None: nothing."""
+        """The next answer for the partition; None: there are no new records."""
         fault = await self._broker.faults.met("fetch", reading.wanted.partition)
         try:
             if fault is not None:
                 raise fault.error
             leadership, log = self._broker.services.led(reading.wanted.stream_id, reading.wanted.partition)
             if leadership.leader_epoch != reading.leader_epoch:
-                raise NotLeader("the partition was led again", leader=leadership.leader)
+                raise NotLeader("the partition has a new leader epoch", leader=leadership.leader)
         except ConnectionLost as error:
             raise _status.refused(error) from None
         except TidelogError as error:

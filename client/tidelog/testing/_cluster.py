@@ -1,4 +1,4 @@
-"""What a test sees: a cluster in memory, clients of it, and everything that can be done to it."""
+"""The interface for tests: a cluster in memory, its clients, and the failures that a test can cause."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ BROKERS_MAX: Final = 100
 
 
 class FakeCluster:
-    """Brokers in memory; made by `cluster`. All of it belongs to one event loop.
+    """Brokers in memory, made by `cluster`. All parts belong to one event loop.
 
-    Clients of it are real ones: only what lies behind the connection is not. Every change
-    takes effect at once, and reads as it would in a real cluster.
+    Its clients are real clients with fake connections. Every change takes effect at once; a client sees it
+    as in a real cluster.
     """
 
     def __init__(self, brokers: int = 3) -> None:
@@ -43,7 +43,7 @@ class FakeCluster:
 
     @property
     def addresses(self) -> list[str]:
-        """Of all brokers. Nothing listens there: only `connect` finds them."""
+        """The addresses of all brokers. They are not real: only clients of `connect` reach them."""
         return [broker.address for broker in self._brokers.values()]
 
     def connect(
@@ -62,22 +62,24 @@ class FakeCluster:
         for broker in self._brokers.values():
             if broker.address == address:
                 return FakeConnection(broker)
-        raise Unavailable(f"no broker in memory has the address {address}; there are {self.addresses}")
+        raise Unavailable(
+            f"no broker in memory has the address {address}; the addresses are {', '.join(self.addresses)}"
+        )
 
-    # --- what is in it
+    # --- state
 
     def records(self, stream: str, partition: int = 0) -> list[Record]:
-        """Everything in a partition's log, from its start."""
+        """All records in the log of a partition, from its start."""
         log = self._log(stream, partition)
         state = FetchState(stream, log.stream_id, partition, Position(log.start), None)
         answer = FetchAnswer(log_pb2.FetchResponse(), b"".join(stored.data for stored in log.batches))
         return [record for batch in state.accept(answer) for record in batch.records()]
 
     def leader(self, stream: str, partition: int = 0) -> int | None:
-        """The id of the broker that leads the partition; None: nobody does."""
+        """The id of the broker that leads the partition; None: it has no leader."""
         return self._state.partition(stream, partition).leader
 
-    # --- calls that go wrong
+    # --- failing calls
 
     def fail_next(
         self,
@@ -88,93 +90,94 @@ class FakeCluster:
         times: int = 1,
         partition: int | None = None,
     ) -> None:
-        """The next `times` calls of that kind fail with `error`.
+        """Lets the next `times` calls of this kind fail with `error`.
 
-        `call` is an rpc in snake case: produce (each batch counts), fetch (each look at a
-        partition), offsets, resolve, create_stream, … `ConnectionLost` breaks the connection
-        instead of an answer. `landed`: the request has its effect all the same, and only its
-        answer is lost, as after an indefinite error. With `partition` only batches and looks
-        at that one count.
+        `call` is the name of an rpc in snake case: produce (each batch counts), fetch (each read of a
+        partition counts), offsets, resolve, create_stream, … `ConnectionLost` breaks the connection instead
+        of sending an answer. `landed`: the request is executed, and only its answer is lost, as after an
+        indefinite error. With `partition`, only batches and reads of this partition count.
         """
         self._faults.plan(call, times=times, partition=partition, fault=Fault(error, landed))
         self._state.notify()
 
     def delay_next(self, call: str, seconds: float, *, times: int = 1, partition: int | None = None) -> None:
-        """The next `times` calls of that kind take so much longer."""
+        """Delays the next `times` calls of this kind by `seconds`."""
         self._faults.plan(call, times=times, partition=partition, delay_s=seconds)
 
     def hold(self, call: str) -> AbstractContextManager[None]:
-        """``with fake.hold("produce"):`` calls of that kind are answered when the block ends."""
+        """``with fake.hold("produce"):`` holds calls of this kind until the block ends."""
         return self._faults.hold(call)
 
     def forgive(self) -> None:
-        """What was planned by `fail_next` and `delay_next` and is not yet met does not happen."""
+        """Cancels the failures and delays of `fail_next` and `delay_next` that have not happened yet."""
         self._faults.clear()
 
     # --- brokers and leaders
 
     def stop_broker(self, broker_id: int) -> None:
-        """Its connections break, and brokers in sync with it take over what it led.
+        """Stops a broker: its connections break, and in-sync replicas on other brokers take over leadership.
 
-        Where fewer than `min_insync_replicas` are left, writing is refused (`NotEnoughReplicas`).
+        Writes to partitions with fewer than `min_insync_replicas` replicas left fail (`NotEnoughReplicas`).
         """
         broker = self._broker(broker_id)
         broker.go()
         self._state.stop(broker_id)
 
     def start_broker(self, broker_id: int) -> None:
-        """It is back, and in sync again."""
+        """Starts a stopped broker; its replicas are in sync again."""
         broker = self._broker(broker_id)
         broker.come_back()
         self._state.start(broker_id)
 
     def move_leader(self, stream: str, partition: int = 0, *, to: int | None = None) -> int:
-        """Another replica leads, in a new leader epoch, as after a planned handover; answers which."""
+        """Makes another replica the leader, in a new leader epoch, as in a handover; returns its broker."""
         now = self._state.partition(stream, partition)
         others = [one for one in now.isr if one != now.leader and self._brokers[one].up]
         if to is None and not others:
-            raise InvalidRequest(f"{stream}/{partition} has no other replica in sync to lead it: {now.isr}")
+            raise InvalidRequest(
+                f"{stream}/{partition} has no other in-sync replica to lead; the ISR is {list(now.isr)}"
+            )
         leader = self._state.elect(stream, partition, others[0] if to is None else to)
         assert leader is not None
         return leader
 
     def lose_leader(self, stream: str, partition: int = 0) -> None:
-        """Nobody leads the partition until `elect`."""
+        """Takes the leader away; the partition has none until `elect`."""
         self._state.depose(stream, partition)
 
     def elect(self, stream: str, partition: int = 0) -> None:
-        """A replica in sync leads the partition, in a new leader epoch."""
+        """Makes an in-sync replica the leader, in a new leader epoch."""
         self._state.elect(stream, partition)
 
     # --- logs
 
     def truncate(self, stream: str, partition: int = 0, *, offset: int) -> None:
-        """The batches that reach beyond `offset` are lost, as by an unclean election.
+        """Loses the batches that reach beyond `offset`, as in an unclean election.
 
-        Readers that were further get `LogTruncated`, or what their `on_truncated` says.
+        Readers beyond it get `LogTruncated`, or follow their `on_truncated`.
         """
         log = self._log(stream, partition)
         if not log.start <= offset <= log.end:
-            raise InvalidRequest(f"offset is {offset}; the log holds {log.start}–{log.end}")
+            raise InvalidRequest(f"offset is {offset}; it must lie in {log.start}–{log.end}")
         log.truncate(offset)
         self._state.elect(stream, partition)
 
     def expire(self, stream: str, partition: int = 0, *, before: int) -> None:
-        """Retention takes the records below `before`."""
+        """Deletes the records below `before`, as retention does."""
         log = self._log(stream, partition)
         if before > log.end:
-            raise InvalidRequest(f"before is {before}; the log ends at {log.end}")
+            raise InvalidRequest(f"before is {before}; it must be at most {log.end}, the end of the log")
         log.forget_below(before)
         self._state.notify()
 
     def forget_producers(self, stream: str, partition: int = 0) -> None:
-        """The log no longer knows who wrote to it (`UnknownProducer`)."""
+        """Lets the log forget the ids of its producers (`UnknownProducer`)."""
         self._log(stream, partition).forget_producers()
 
     def _broker(self, broker_id: int) -> MemoryBroker:
         found = self._brokers.get(broker_id)
         if found is None:
-            raise InvalidRequest(f"there is no broker {broker_id}; there are {list(self._brokers)}")
+            raise InvalidRequest(f"there is no broker {broker_id}; the brokers are {list(self._brokers)}")
         return found
 
     def _log(self, stream: str, partition: int) -> MemoryLog:
@@ -184,5 +187,5 @@ class FakeCluster:
 
 @asynccontextmanager
 async def cluster(brokers: int = 3) -> AsyncIterator[FakeCluster]:
-    """A cluster in memory with so many brokers; its clients are to be closed first."""
+    """A cluster in memory with this number of brokers. Close its clients before it ends."""
     yield FakeCluster(brokers)

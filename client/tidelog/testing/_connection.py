@@ -1,4 +1,4 @@
-"""What a client has of a broker in memory, in the place of a gRPC channel: the same calls, no sockets."""
+"""A fake connection to a broker in memory: the calls of a gRPC channel, without sockets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Handlers = Mapping[str, Callable[[Any], Any]]
 
 
 class FakeConnection(BrokerChannel):
-    """The calls to one broker."""
+    """The connection to one broker in memory."""
 
     def __init__(self, broker: MemoryBroker) -> None:
         self.address = broker.address
@@ -37,7 +37,7 @@ class FakeConnection(BrokerChannel):
         return self._broker.up
 
     async def close(self) -> None:
-        """Nothing to end: calls are their callers'."""
+        """Does nothing: there is no socket, and callers end their calls."""
 
 
 class _Stub:

@@ -1,4 +1,4 @@
-"""What is to go wrong next: planned failures, delays, and calls that are held."""
+"""Planned failures, delays, and held calls."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tidelog_proto import admin_pb2, log_pb2, metadata_pb2
 
 
 def call_name(method: str) -> str:
-    """``CreateStream`` as planned failures name it: ``create_stream``."""
+    """The name of an rpc in planned failures: ``create_stream`` for ``CreateStream``."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", method).lower()
 
 
@@ -24,15 +24,15 @@ CALLS: Final = tuple(
     for service in module.DESCRIPTOR.services_by_name.values()
     for method in service.methods
 )
-"""Every call there is, by name."""
+"""The names of all calls."""
 
 
 class Fault(NamedTuple):
-    """What a call meets."""
+    """The failure of a call."""
 
     error: TidelogError
     landed: bool
-    """The request has its effect before it fails."""
+    """The request is executed before it fails."""
 
 
 @dataclass
@@ -45,7 +45,7 @@ class _Plan:
 
 
 class Faults:
-    """Plans are met in their order, each by the first calls that it fits."""
+    """The planned failures in their order; each applies to the first calls that fit."""
 
     def __init__(self) -> None:
         self._plans: list[_Plan] = []
@@ -60,7 +60,7 @@ class Faults:
         self._plans.append(_Plan(call, partition, times, fault, delay_s))
 
     def clear(self) -> None:
-        """Forgets what was planned and not yet met."""
+        """Removes the plans that have not applied yet."""
         self._plans.clear()
 
     @contextmanager
@@ -76,7 +76,7 @@ class Faults:
             until.set()
 
     async def met(self, call: str, partition: int | None = None) -> Fault | None:
-        """Waits as long as `call` is held or delayed; what goes wrong with it then."""
+        """Waits while `call` is held or delayed, then returns its failure; None: it succeeds."""
         while self._held.get(call):
             await self._held[call][-1].wait()
         for plan in self._plans:
@@ -92,4 +92,4 @@ class Faults:
 
 def _check(call: str) -> None:
     if call not in CALLS:
-        raise InvalidRequest(f"there is no call {call!r}; calls are {', '.join(CALLS)}")
+        raise InvalidRequest(f"there is no call {call!r}; the calls are {', '.join(CALLS)}")

@@ -1,8 +1,7 @@
-"""One partition in memory: the rules that a log keeps, without files or replicas.
+"""The log of one partition in memory: the rules of a log, without files or replicas.
 
-Appends are checked in the order of rule R8 and are conditional by R9; positions are held
-against the history of leader epochs by R13; producers' state is a function of the log,
-so that truncation takes it back. `_cluster` says who leads.
+Appends are checked as in rules R8 and R9. Positions are compared with the history of leader epochs (R13).
+The state of producers is computed from the log, so truncation also truncates it. `_state` has the leaders.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from tidelog.records import HEADER_BYTES, NO_PRODUCER_ID, BatchHeader, decode_ba
 from tidelog.records.layout import SEQUENCE_MODULUS
 
 WINDOW_BATCHES: Final = 5
-"""Batches remembered per producer (R8); also how many may be in flight."""
+"""The batches that are remembered per producer (R8), and the most in flight."""
 
 
 PRODUCER_IDS_END: Final = 1 << 63
@@ -36,14 +35,16 @@ PRODUCER_IDS_END: Final = 1 << 63
 
 
 def check_producer_id(producer_id: int, next_producer_id: int) -> None:
-    """Raises `InvalidRequest` for an id that is never given, `UnknownProducer` for one that was not (R8)."""
+    """Raises `InvalidRequest` for an impossible id, `UnknownProducer` for one that was not given out (R8)."""
     if producer_id == NO_PRODUCER_ID:
         return
     if not 0 < producer_id < PRODUCER_IDS_END:
-        raise InvalidRequest(f"producer id {producer_id} is none that InitProducer gives; ask it for one")
+        raise InvalidRequest(
+            f"producer id {producer_id} is not an id of InitProducer; request one from InitProducer"
+        )
     if producer_id >= next_producer_id:
         raise UnknownProducer(
-            f"producer id {producer_id} was never given out in this cluster; ask InitProducer for one"
+            f"producer id {producer_id} was never given out in this cluster; request one from InitProducer"
         )
 
 
@@ -70,7 +71,7 @@ class MemoryLog:
         self.batches: list[Stored] = []
         self.start = 0
         self.end = 0
-        """Also the high watermark: what is appended is committed."""
+        """Also the high watermark: an appended batch is committed at once."""
         self._epochs: list[tuple[int, int]] = []
         """(leader epoch, its first offset), in order."""
         self._producers: dict[int, _ProducerState] = {}
@@ -82,21 +83,22 @@ class MemoryLog:
     # --- writing
 
     def check(self, header: BatchHeader, expected_offset: int | None) -> Receipt | None:
-        """None: the batch may be appended. A receipt: it is a repeat, and this was the first copy's."""
+        """None: the batch may be appended. A receipt: the batch is a repeat, and this is the receipt of the
+        first copy."""
         if header.producer_id != NO_PRODUCER_ID:
             first_copy = self._first_copy(header)
             if first_copy is not None:
                 return self._receipt(first_copy, duplicate=True)
         if expected_offset is not None and expected_offset != self.end:
             raise UnexpectedOffset(
-                f"the append expects offset {expected_offset}, the log ends at {self.end}",
+                f"the append expects offset {expected_offset}, but the log ends at {self.end}",
                 expected_offset=expected_offset,
                 log_end_offset=self.end,
             )
         return None
 
     def append(self, batch: bytes, *, leader_epoch: int, now_us: int) -> Receipt:
-        """Writes a batch that was checked."""
+        """Appends a checked batch."""
         self._last_append_us = max(self._last_append_us, now_us)
         head = stamp(
             batch,
@@ -165,10 +167,10 @@ class MemoryLog:
             duplicate=duplicate,
         )
 
-    # --- losing
+    # --- losing records
 
     def truncate(self, offset: int) -> None:
-        """Drops the batches that reach beyond `offset`, as an unclean election would."""
+        """Drops the batches that reach beyond `offset`, as an unclean election does."""
         self.batches = [stored for stored in self.batches if stored.header.next_offset <= offset]
         self.end = self.batches[-1].header.next_offset if self.batches else min(self.start, offset)
         self.start = min(self.start, self.end)
@@ -178,7 +180,7 @@ class MemoryLog:
             self._remember(stored.header)
 
     def forget_below(self, offset: int) -> None:
-        """Moves the log start offset, never back (R11)."""
+        """Moves the log start offset forward, never back (R11)."""
         self.start = max(self.start, offset)
         self.batches = [stored for stored in self.batches if stored.header.next_offset > self.start]
 
@@ -188,7 +190,7 @@ class MemoryLog:
     # --- reading
 
     def read(self, offset: int, end: int | None, bytes_max: int) -> list[Stored]:
-        """Whole batches from the one with `offset` on, at least one if there is one, up to `bytes_max`."""
+        """Whole batches from the one with `offset` on, up to `bytes_max`, at least one if there is one."""
         found: list[Stored] = []
         size = 0
         for stored in self.batches:
@@ -230,7 +232,7 @@ class MemoryLog:
             raise error
 
     def epoch_before(self, offset: int) -> int | None:
-        """Of the last record below `offset`; None: there is none."""
+        """The epoch of the last record below `offset`; None: there is none."""
         if offset <= self.start:
             return None
         return max((epoch for epoch, first in self._epochs if first < offset), default=None)

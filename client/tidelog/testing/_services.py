@@ -1,7 +1,7 @@
-"""What a broker in memory answers: the rules of the real one, as far as a client can see them.
+"""The answers of a broker in memory: the rules of a real broker that a client can see.
 
-Requests and answers are the messages of the real interface. What is refused raises a
-`TidelogError`; `_connection` and `_calls` carry it as gRPC would.
+Requests and answers are the messages of the real interface. A refused request raises a `TidelogError`, which
+`_connection` and `_calls` carry as gRPC does.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Services:
     # --- for the calls that carry batches
 
     def led(self, stream_id: bytes, partition: int) -> tuple[PartitionDescription, MemoryLog]:
-        """The partition, if this broker leads it; raises the error that says why not."""
+        """The partition, if this broker leads it; raises the error of a real broker if not."""
         stream = self._state.stream_with_id(wire.id_from_proto(stream_id))
         if partition >= len(stream.partitions):
             raise PartitionNotFound(f"stream {stream.name} has {len(stream.partitions)} partitions")
@@ -74,7 +74,7 @@ class Services:
         return self._state.log(stream_id, partition)
 
     def start_of(self, log: MemoryLog, wanted: log_pb2.FetchPartition) -> Position:
-        """What a request's start means."""
+        """The position of the start in a request."""
         match wanted.WhichOneof("start"):
             case "position":
                 position = wire.position_from_proto(wanted.position)
@@ -108,7 +108,7 @@ class Services:
             return repeat
         if request.acks == common_pb2.ACKS_ALL and len(leadership.isr) < config.min_insync_effective:
             raise NotEnoughReplicas(
-                f"{len(leadership.isr)} replicas are in sync, {config.min_insync_effective} are needed"
+                f"only {len(leadership.isr)} of {config.min_insync_effective} required replicas are in sync"
             )
         receipt = log.append(request.batch, leader_epoch=leadership.leader_epoch, now_us=now_us)
         self._state.notify()
@@ -118,7 +118,7 @@ class Services:
 
     def _init_producer(self, request: log_pb2.InitProducerRequest) -> log_pb2.InitProducerResponse:
         if request.HasField("producer_id"):
-            raise InvalidRequest("a producer begins again without an id")
+            raise InvalidRequest("InitProducer with a producer id is not implemented; call it without one")
         self._state.next_producer_id += 1
         return log_pb2.InitProducerResponse(
             producer_id=self._state.next_producer_id - 1,
@@ -163,7 +163,7 @@ class Services:
         )
 
     def descriptions(self) -> list[BrokerDescription]:
-        """The brokers, as metadata has them."""
+        """The brokers in the metadata."""
         return [
             BrokerDescription(
                 broker_id=broker_id,
@@ -177,5 +177,5 @@ class Services:
 
 
 def host(broker_id: int) -> str:
-    """The name that stands for a broker in memory."""
+    """The host name of a broker in memory."""
     return f"broker-{broker_id}.memory"

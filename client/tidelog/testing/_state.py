@@ -1,6 +1,6 @@
-"""The cluster in memory: streams, their logs, and who leads them. No calls, no failures to come.
+"""The state of the cluster in memory: streams, their logs and their leaders.
 
-`_services` answers requests from it, `_cluster` is what tests see.
+`_services` answers requests from it, `_cluster` changes it for tests, `_faults` has the planned failures.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ Change = Callable[[PartitionDescription], PartitionDescription]
 
 
 class State:
-    """What all brokers of one cluster share."""
+    """The state that all brokers of one cluster share."""
 
     def __init__(self, broker_ids: range) -> None:
         self.cluster_id = uuid.uuid4().bytes
         self.version = 1
-        """Of the metadata."""
+        """The version of the metadata."""
         self.alive = dict.fromkeys(broker_ids, True)
         """By broker id, in order."""
         self.streams: dict[str, StreamDescription] = {}
         self.next_producer_id = 1
         self.changed = asyncio.Event()
-        """Set at the next change of anything; a new one stands here then."""
+        """Set at the next change, and replaced by a new event then."""
         self._logs: dict[bytes, list[MemoryLog]] = {}
 
     def notify(self) -> None:
@@ -84,7 +84,7 @@ class State:
     def grow(
         self, stream: StreamDescription, config: StreamConfig, replicas: Sequence[tuple[int, ...]] = ()
     ) -> StreamDescription:
-        """Gives the stream a configuration, and the partitions that it lacks, on these brokers."""
+        """Sets the configuration of the stream, and adds the partitions that it lacks, on these brokers."""
         first = len(stream.partitions)
         parts = [part for one in self.streams.values() for part in one.partitions]
         loads = [
@@ -126,15 +126,15 @@ class State:
         return parts[partition]
 
     def elect(self, name: str, partition: int, leader: int | None = None) -> int | None:
-        """A new leader in a new epoch: `leader`, or the first of the in-sync replicas that is up.
+        """Elects a leader in a new epoch: `leader`, or the first in-sync replica that is up.
 
-        Without any the partition has no leader then.
+        If there is none, the partition has no leader.
         """
         found = self.partition(name, partition)
         candidates = [broker for broker in found.isr if self.alive[broker]]
         if leader is not None and leader not in candidates:
             raise InvalidRequest(
-                f"broker {leader} cannot lead {name}/{partition}; those that are up and in sync: {candidates}"
+                f"broker {leader} cannot lead {name}/{partition}; brokers that can: {candidates}"
             )
         if leader is None and candidates:
             leader = candidates[0]
@@ -143,24 +143,24 @@ class State:
         return leader
 
     def depose(self, name: str, partition: int) -> None:
-        """The partition has no leader."""
+        """Takes the leader of the partition away."""
         self.partition(name, partition)
         self._replace(name, partition, lambda part: replace(part, leader=None))
 
     def stop(self, broker_id: int) -> None:
-        """The broker leaves: others lead what it led, and it is in sync no more."""
+        """Stops a broker: other replicas take over its leaderships, and it leaves every ISR."""
         self.alive[broker_id] = False
         for name, partition in self._all(lambda part: broker_id in part.isr):
             found = self.partition(name, partition)
             others = tuple(broker for broker in found.isr if broker != broker_id)
-            # The last one stays: who else could lead with everything?
+            # The last replica stays in the ISR: no other replica surely has all records.
             isr = others or found.isr
             self._replace(name, partition, lambda part, isr=isr: replace(part, isr=isr))  # type: ignore[misc]
             if found.leader == broker_id:
                 self.elect(name, partition)
 
     def start(self, broker_id: int) -> None:
-        """The broker is back, has caught up with everything, and leads what nobody else led."""
+        """Starts a broker: it has caught up, and leads the partitions without a leader."""
         self.alive[broker_id] = True
         for name, partition in self._all(lambda part: broker_id in part.replicas):
             found = self.partition(name, partition)

@@ -1,4 +1,4 @@
-"""Errors as gRPC brings them: the client under test must not see a difference."""
+"""Errors in the form of gRPC, so that the client under test sees no difference."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidelog.errors import ConnectionLost, TidelogError
 
 
 def refused(error: TidelogError) -> grpc.aio.AioRpcError:
-    """What a broker answers instead of a result; for `ConnectionLost`: the connection breaks."""
+    """The status of a refused request; `ConnectionLost` becomes a broken connection."""
     if isinstance(error, ConnectionLost):
         return broken(error.message)
     facts = {
@@ -32,12 +32,12 @@ def refused(error: TidelogError) -> grpc.aio.AioRpcError:
 
 
 def broken(reason: str = "connection reset by peer") -> grpc.aio.AioRpcError:
-    """The connection is gone, and with it every call on it."""
+    """The connection broke, and with it every call on it."""
     return _error(grpc.StatusCode.UNAVAILABLE, reason)
 
 
 def unreachable() -> grpc.aio.AioRpcError:
-    """Nobody listens there."""
+    """No connection can be made to the address."""
     return _error(grpc.StatusCode.UNAVAILABLE, "failed to connect: connection refused")
 
 
