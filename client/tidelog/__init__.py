@@ -1,11 +1,10 @@
 """Tidelog: a durable log for NATS and Kubernetes, with Arrow from producer to lake.
 
-What belongs here: what applications import. `connect` is the way in; `tidelog.blocking`
-has the same without asyncio; `tidelog.records` is the format. Names with an underscore
-are nobody's business outside.
+What belongs here: the names that applications import. Begin with `connect`; `tidelog.blocking` has the same
+without asyncio; `tidelog.records` is the format. Names with an underscore are not for applications.
 
-The imports are lazy, so that the broker, which shares `errors`, `model`, `records` and
-`wire`, never loads the client.
+The imports are lazy, so that the broker, which shares `errors`, `model`, `records` and `wire`, does not load
+the client.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""What a cluster says of itself to protobuf messages and back: brokers, partitions, replicas.
+"""Converts descriptions of a cluster to protobuf messages and back: brokers, partitions, replicas.
 
 For client and broker alike, like `wire`, which has the rest.
 """
@@ -135,7 +135,7 @@ def replica_from_proto(message: admin_pb2.ReplicaDescription) -> model.ReplicaDe
 
 
 def _plain_to_proto(kind: type[_M], value: object) -> _M:
-    """A message whose fields are those of `value`, with their names."""
+    """A message whose fields have the names and values of those of `value`."""
     return kind(**{name: getattr(value, name) for name in kind.DESCRIPTOR.fields_by_name})
 
 

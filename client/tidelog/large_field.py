@@ -1,9 +1,8 @@
-"""One large bytes field of a protobuf message, written and found without protobuf's copies.
+"""Writes and finds one large bytes field of a protobuf message without protobuf's copies.
 
-Protobuf copies a bytes field twice each way, which for batches of a megabyte costs more
-than everything else that is done with them. A field's place in a message is free: the
-large one is written behind the others and cut out of them here, and all others stay
-protobuf's business. Used by both ends of Produce and Fetch.
+Protobuf copies a bytes field twice in each direction. For batches of a megabyte this costs more than all
+other work. Fields of a message may be in any order: the large field is written behind the others and cut
+out of them here; protobuf does the rest. Both ends of Produce and Fetch use it.
 """
 
 from __future__ import annotations
@@ -12,49 +11,49 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 SMALL_MESSAGE_BYTES: Final = 4096
-"""Below this a message is better left to protobuf: the copies cost less than looking."""
+"""Smaller messages are left to protobuf, because its copies cost less than a search."""
 
 FIELDS_BEFORE_MAX: Final = 64
-"""A field that stands behind more others is not looked for: no message of ours has so many."""
+"""The search ends after this number of other fields; our messages have fewer."""
 
 _LENGTH_DELIMITED = 2
 _NUMBER_BITS_MAX = 63
 
 
 class Cut(NamedTuple):
-    """Where the large field of a message lies."""
+    """The place of the large field in a message."""
 
     rest: bytes
-    """The message without it."""
+    """The message without the field."""
     start: int
     end: int
 
 
 class Field(NamedTuple):
-    """Where one field of a message lies."""
+    """The place of one field in a message."""
 
     number: int
     begin: int
-    """Of its tag."""
+    """The begin of its tag."""
     start: int
-    """Of what is in it: behind its tag, and behind its length if it has one."""
+    """The begin of its content: behind its tag, and behind its length if it has one."""
     end: int
 
 
 def join(message: bytes, field: int, parts: Sequence[bytes | memoryview]) -> bytes:
-    """The serialized `message`, which lacks the bytes field number `field`, with it."""
+    """The serialized `message` with the bytes field number `field`, which `message` must not have."""
     return b"".join((head_of(message, field, sum(map(len, parts))), *parts))
 
 
 def head_of(message: bytes, field: int, size: int) -> bytes:
-    """What stands in front of a large field of `size` bytes: the rest of the message, tag and length."""
+    """The bytes before a large field of `size` bytes: the other fields, its tag and its length."""
     return b"".join((message, _varint(field << 3 | _LENGTH_DELIMITED), _varint(size)))
 
 
 def cut(data: bytes, field: int) -> Cut | None:
-    """Where the bytes field number `field` of the message in `data` lies.
+    """The place of the bytes field number `field` of the message in `data`.
 
-    None: it is not among the first fields, or the bytes are no message; protobuf knows what to say then.
+    None: it is not among the first fields, or the bytes are not a message; then protobuf must parse them.
     """
     tag_wanted = field << 3 | _LENGTH_DELIMITED
     at, size = 0, len(data)
@@ -75,7 +74,7 @@ def cut(data: bytes, field: int) -> Cut | None:
 
 
 def fields(data: bytes, start: int, end: int) -> Iterator[Field]:
-    """The fields of the message that lies in ``data[start:end]``. Raises ValueError if it is none."""
+    """The fields of the message in ``data[start:end]``. Raises ValueError if it is not a message."""
     at = start
     while at < end:
         begin = at
@@ -91,7 +90,7 @@ def fields(data: bytes, start: int, end: int) -> Iterator[Field]:
 
 
 def _varint(number: int) -> bytes:
-    """Protobuf's variable-length form of a number that is not negative."""
+    """Protobuf's variable-length encoding of a number that is not negative."""
     out = bytearray()
     while number > 0x7F:
         out.append(number & 0x7F | 0x80)

@@ -1,4 +1,4 @@
-"""Model values to protobuf messages and back, for client and broker alike; nothing else.
+"""Converts model values to protobuf messages and back, for client and broker; nothing else.
 
 Requests carry `StreamSettings` (absent fields say nothing), answers a whole
 `StreamConfig`. What arrives is checked for shape here (enum values, identifiers) and for
@@ -33,7 +33,7 @@ _PLAIN_SETTINGS = (
 
 
 def id_from_proto(identifier: bytes, what: str = "stream_id") -> bytes:
-    """The identifier, if it has 16 bytes; raises `InvalidRequest`."""
+    """The identifier; raises `InvalidRequest` unless it has 16 bytes."""
     if len(identifier) != 16:
         raise errors.InvalidRequest(f"{what} has {len(identifier)} bytes; it must have 16", field=what)
     return identifier
@@ -55,7 +55,7 @@ def settings_to_proto(settings: model.StreamSettings) -> common_pb2.StreamConfig
 
 
 def settings_from_proto(message: common_pb2.StreamConfig) -> model.StreamSettings:
-    """What the request says; raises `InvalidRequest` for an enum value of another version."""
+    """The settings in a request; raises `InvalidRequest` for an enum value of another version."""
     given: dict[str, object] = {
         name: getattr(message, name)
         for name in _PLAIN_SETTINGS
@@ -81,7 +81,7 @@ def config_to_proto(config: model.StreamConfig) -> common_pb2.StreamConfig:
 
 
 def config_from_proto(message: common_pb2.StreamConfig) -> model.StreamConfig:
-    """A whole configuration; what an older broker did not know takes its default."""
+    """A complete configuration; settings that an older broker did not know have their defaults."""
     given = settings_from_proto(message).given()
     return model.StreamConfig(**given)  # type: ignore[arg-type]
 
@@ -90,7 +90,7 @@ def _set_number(message: common_pb2.StreamConfig, name: str, value: object) -> N
     try:
         setattr(message, name, value)
     except (ValueError, TypeError):
-        raise errors.InvalidRequest(f"{name} is {value!r}, which it can never be", field=name) from None
+        raise errors.InvalidRequest(f"{name} is {value!r}, which is not allowed", field=name) from None
 
 
 def _fill_retention(message: common_pb2.Retention, retention: model.Retention) -> None:
@@ -103,7 +103,7 @@ def _fill_retention(message: common_pb2.Retention, retention: model.Retention) -
             setattr(message, name, value)
         except (ValueError, TypeError):
             field = f"retention.{name}"
-            raise errors.InvalidRequest(f"{field} is {value!r}, which it can never be", field=field) from None
+            raise errors.InvalidRequest(f"{field} is {value!r}, which is not allowed", field=field) from None
 
 
 def _retention(message: common_pb2.Retention) -> model.Retention:
@@ -218,7 +218,7 @@ def receipt_to_proto(receipt: model.Receipt) -> log_pb2.ProduceReceipt:
 
 
 def receipt_from_proto(message: log_pb2.ProduceReceipt, partition: int) -> model.Receipt:
-    """The receipt of a batch that was sent to `partition`, which the message does not repeat."""
+    """The receipt of a batch that was sent to `partition`; the message does not contain the partition."""
     return model.Receipt(
         partition=partition,
         offset=message.base_offset,
@@ -289,7 +289,7 @@ def error_to_proto(error: errors.TidelogError) -> common_pb2.Error:
 
 
 def error_from_proto(message: common_pb2.Error) -> errors.TidelogError:
-    """The typed error; a code of a later version is an `InternalError` that keeps its message."""
+    """The typed error; a code of a later version becomes an `InternalError` with the same message."""
     known = message.code in common_pb2.ErrorCode.values()
     code = common_pb2.ErrorCode.Name(message.code) if known else f"code {message.code}"
     retry = message.retry_after_ms if message.HasField("retry_after_ms") else None

@@ -1,10 +1,9 @@
-"""Our programs never need pandas, and must not import it: pyarrow would, without being asked.
+"""Keeps pyarrow from importing pandas in Tidelog's own programs, which never need it.
 
-The first time that pyarrow makes an array of Python values it looks whether pandas is installed, by
-importing it: a third of a second of processor time and some 55 MB (pyarrow 26, pandas 2.3). In a broker
-that is the first round which it leads, on its event loop, which is to say in the middle of a failover; of
-the command line it is a third of the time that a command takes. Programs of others that use the library
-have pandas as ever.
+When pyarrow first makes an array from Python values, it imports pandas to see whether it is installed. That
+takes a third of a second of CPU time and about 55 MB (pyarrow 26, pandas 2.3). In a broker it would happen
+in the first round that it leads, on its event loop, in the middle of a failover; for the command line it is
+a third of the time of a command. Applications that use the library import pandas as usual.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ NAME: Final = "pandas"
 
 
 class _NotHere(MetaPathFinder):
-    """Answers that there is no pandas, before anybody looks for it."""
+    """An import hook that says that pandas does not exist."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -31,5 +30,5 @@ class _NotHere(MetaPathFinder):
 
 
 def leave_pandas_out() -> None:
-    """From here on `import pandas` fails in this process, unless it is imported already."""
+    """Makes `import pandas` fail in this process, unless it is imported already."""
     sys.meta_path.insert(0, _NotHere())

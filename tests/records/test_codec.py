@@ -171,7 +171,7 @@ def test_metadata_on_the_callers_schema_leaves_no_trace_in_the_batch() -> None:
 
 
 def test_a_batch_of_no_records_is_not_encoded() -> None:
-    with pytest.raises(InvalidRequest, match="at least one record"):
+    with pytest.raises(InvalidRequest, match="must have at least one"):
         encode_batch(columns_from([], Columns.NONE))
 
 
@@ -267,7 +267,7 @@ def test_a_table_of_several_chunks_becomes_one_batch() -> None:
 
 
 def test_an_empty_table_is_refused() -> None:
-    with pytest.raises(InvalidRequest, match="at least one record"):
+    with pytest.raises(InvalidRequest, match="must have at least one"):
         to_columns(pa.table({"value": pa.array([], pa.binary())}), now_us=0)
 
 

@@ -89,7 +89,7 @@ def test_what_the_forge_leaves_as_it_was_is_accepted_and_read_alike(
     [
         ({"magic": b"TLB2"}, CorruptBatch, "TLB1"),
         ({"length": 80}, CorruptBatch, "were sent"),
-        ({"length": 1 << 31}, CorruptBatch, "promises"),
+        ({"length": 1 << 31}, CorruptBatch, "but only"),
         ({"length": 12345}, CorruptBatch, "multiple of 8"),
         ({"base_offset": 1}, CorruptBatch, "8–31"),
         ({"append_time_us": -1}, CorruptBatch, "8–31"),

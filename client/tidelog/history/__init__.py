@@ -1,13 +1,13 @@
-"""Whether a log kept its promises: what was written and read against it, and what that proves.
+"""The check of a log's promises: what producers and readers saw, and the anomalies in it.
 
-A test load numbers its records: producer and number stand in each value. Producers note what they
-were told, readers what they saw, both as *runs* (consecutive numbers at consecutive offsets), so that a
-history of a hundred million records fits into memory. `check` then looks for anomalies, in the
-manner of Jepsen's kafka workload: records that are lost, doubled, out of order, at another offset
-than was said, there although they were refused, or never seen.
+A test load numbers its records: each value has its producer and number. Producers note the answers that
+they got, readers the records that they saw, both as *runs* (consecutive numbers at consecutive offsets), so
+a history of a hundred million records fits into memory. `check` then looks for the anomalies of Jepsen's
+kafka workload: records that are lost, duplicated, out of order, at another offset than acknowledged, in the
+log although they were refused, or never seen.
 
-What belongs here: the words of a history, its judgement, and the comparison of replicas, without I/O.
-Who makes load and reads a cluster uses it (`tidelog verify`, the project's chaos runs and simulator).
+What belongs here: the operations of a history, their check, and the comparison of replicas, without I/O.
+`tidelog verify`, the chaos runs and the simulator make the load and use it.
 """
 
 from tidelog.history.check import Report, check

@@ -1,7 +1,7 @@
-"""The judgement: a history against what a log promises.
+"""The check of a history against the promises of a log.
 
-Works on runs, with the content of each partition as the reads of everybody together show it. One pass
-over the writes, one over the reads, one over the content per partition; nothing per record.
+It works on runs, with the content of each partition as all reads together show it: one pass over the
+writes, one over the reads, one over the content per partition, and no work per record.
 """
 
 from __future__ import annotations
@@ -17,39 +17,39 @@ from tidelog.history.content import Run, content_of, covered, ranges_of
 from tidelog.history.operations import Anomaly, History, Outcome, Producer, Write
 
 EXAMPLES_MAX: Final = 10
-"""Sentences kept of each kind of anomaly; all are counted."""
+"""The most examples of each kind of anomaly; all anomalies are counted."""
 
 
 @dataclass
 class Report:
-    """What was found."""
+    """The result of a check."""
 
     acknowledged: int = 0
     refused: int = 0
     unknown: int = 0
-    """Records of which the producers were told so."""
+    """Records by the answer to their producer: acknowledged, refused (definite), or unknown (indefinite)."""
     read: int = 0
-    """Records read, each as often as it was."""
+    """Records read, each counted as often as it was read."""
     content: int = 0
-    """Records in the log, as far as anybody read it."""
+    """Records in the log, as far as readers have read it."""
     anomalies: Counter[Anomaly] = field(default_factory=Counter)
-    """Records, per kind."""
+    """The number of records by kind of anomaly."""
     examples: list[str] = field(default_factory=list)
-    """Sentences that name what is wrong, the first few of each kind."""
+    """Sentences that describe the first few anomalies of each kind."""
 
     @property
     def ok(self) -> bool:
         return not self.anomalies
 
     def found(self, anomaly: Anomaly, records: int, sentence: str) -> None:
-        """Notes an anomaly of so many records."""
+        """Adds an anomaly of this number of records."""
         if sum(example.startswith(f"{anomaly}: ") for example in self.examples) < EXAMPLES_MAX:
             self.examples.append(f"{anomaly}: {sentence}")
         self.anomalies[anomaly] += records
 
 
 def check(history: History) -> Report:
-    """Everything that is wrong with a history."""
+    """Checks a history and reports its anomalies."""
     report = Report()
     writes: dict[int, list[Write]] = {}
     for write in history.writes:
@@ -100,7 +100,7 @@ def _check_partition(
 
 
 def _check_order(partition: int, producer: Producer, runs: list[Run], report: Report) -> None:
-    """In the order of offsets the numbers of a producer only grow; and each is there once."""
+    """Checks that the numbers of a producer grow with the offsets, and that each is in the log once."""
     if producer.ordered and not producer.repeats:
         highest = -1
         for run in runs:
@@ -125,7 +125,7 @@ def _check_order(partition: int, producer: Producer, runs: list[Run], report: Re
 
 
 def _is_repeat(run: Run, runs: list[Run]) -> bool:
-    """All of it stands somewhere before: that is a duplicate, not disorder."""
+    """Whether all records of the run are also at earlier offsets: a duplicate, not a wrong order."""
     return any(
         other.offset < run.offset
         and other.first <= run.first
@@ -137,7 +137,7 @@ def _is_repeat(run: Run, runs: list[Run]) -> bool:
 def _check_sent(
     partition: int, producer: Producer, runs: list[Run], writes: list[Write], report: Report
 ) -> None:
-    """What is there was sent, and was not refused. Both in the order of numbers."""
+    """Checks that the records in the log were sent and not refused. Both lists are sorted by number."""
     firsts = [write.first for write in writes]
     for run in runs:
         number, end = run.first, run.first + run.records
@@ -174,7 +174,7 @@ def _check_acknowledged(
     reached: int | None,
     report: Report,
 ) -> None:
-    """What was acknowledged is there, where it was said to be."""
+    """Checks that acknowledged records are in the log, at the acknowledged offset."""
     known_end = max(content[-1].end if content else 0, reached or 0)
     by_number = {producer: sorted(runs, key=lambda run: run.first) for producer, runs in by_producer.items()}
     for write in writes:
@@ -195,7 +195,7 @@ def _check_acknowledged(
 
 
 def _missing(write: Write, runs: list[Run]) -> Iterator[tuple[int, int]]:
-    """Numbers of a write that are in none of the runs, which are in the order of numbers."""
+    """The numbers of a write that are in none of the runs; the runs are sorted by number."""
     number, end = write.first, write.first + write.records
     index = max(0, bisect_right(runs, number, key=lambda run: run.first) - 1)
     for run in runs[index:]:
@@ -246,7 +246,7 @@ def _check_place(
 
 
 def _check_readers(history: History, report: Report) -> None:
-    """Each reader goes forward, over everything that is there."""
+    """Checks that each reader moves forward and skips no record."""
     present = ranges_of(history.reads)
     expected: dict[tuple[int, int], int] = {}
     rewinds = {key: deque(sorted(indexes)) for key, indexes in history.rewinds.items()}

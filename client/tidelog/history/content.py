@@ -1,4 +1,4 @@
-"""What is in a log, as all reads together show it: runs of offsets without overlaps."""
+"""The content of a log, as all reads together show it: runs of offsets without overlaps."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Run(NamedTuple):
         return (self.producer, self.first - self.offset) == (other.producer, other.first - other.offset)
 
     def cut(self, start: int, end: int) -> Run:
-        """The part of it that lies in these offsets."""
+        """The part of the run in these offsets."""
         start, end = max(start, self.offset), min(end, self.end)
         return Run(start, self.producer, self.first + start - self.offset, end - start)
 
@@ -43,7 +43,7 @@ class Conflict(NamedTuple):
 
 
 def content_of(runs: Iterable[Run]) -> tuple[list[Run], list[Conflict]]:
-    """What all reads together show, in the order of offsets, and where they contradict each other."""
+    """The content that all reads together show, sorted by offset, and the conflicts between reads."""
     content: list[Run] = []
     conflicts: list[Conflict] = []
     for run in sorted(runs):
@@ -52,7 +52,7 @@ def content_of(runs: Iterable[Run]) -> tuple[list[Run], list[Conflict]]:
             if not content or at.offset >= content[-1].end:
                 content.append(at)
                 break
-            # Runs come sorted by offset, so what overlaps lies without gaps up to the newest end.
+            # Runs are sorted by offset, so the content that overlaps has no gaps up to its newest end.
             known = content[bisect_right(content, at.offset, key=lambda one: one.offset) - 1]
             both = min(known.end, at.end)
             if not known.agrees(at):
@@ -62,7 +62,7 @@ def content_of(runs: Iterable[Run]) -> tuple[list[Run], list[Conflict]]:
 
 
 def ranges_of(reads: Iterable[Read]) -> dict[int, list[tuple[int, int]]]:
-    """Per partition the ranges of offsets that anybody read, joined and in order."""
+    """The ranges of offsets that any reader read, by partition, joined and sorted."""
     ranges: dict[int, list[tuple[int, int]]] = {}
     for read in sorted(reads, key=lambda read: (read.partition, read.offset)):
         known = ranges.setdefault(read.partition, [])
@@ -75,7 +75,7 @@ def ranges_of(reads: Iterable[Read]) -> dict[int, list[tuple[int, int]]]:
 
 
 def covered(ranges: list[tuple[int, int]], start: int, end: int) -> int:
-    """How many offsets of a range lie in these."""
+    """The number of offsets from `start` to `end` that lie in `ranges`."""
     index = max(0, bisect_right(ranges, start, key=lambda one: one[0]) - 1)
     count = 0
     for begin, stop in ranges[index:]:

@@ -1,4 +1,4 @@
-"""The words of a history: who wrote and read what, and what can be wrong with it."""
+"""The operations of a history (writes and reads), and the kinds of anomalies."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from typing import NamedTuple
 
 
 class Outcome(StrEnum):
-    """What a producer was told."""
+    """The answer that a producer got for a write."""
 
     ACKNOWLEDGED = "acknowledged"
     REFUSED = "refused"
-    """A definite error: it certainly had no effect."""
+    """A definite error: the write certainly had no effect."""
     UNKNOWN = "unknown"
-    """An indefinite error, or no answer at all."""
+    """An indefinite error, or no answer."""
 
 
 class Producer(NamedTuple):
-    """How a producer promises to behave."""
+    """A producer and the way in which it sends."""
 
     name: str
     repeats: bool = False
-    """It sends again what it is not sure of, without idempotence: a record may be there twice."""
+    """It repeats writes after indefinite errors, without idempotence: a record may be in the log twice."""
     ordered: bool = True
-    """Its records of a partition are there in the order of their numbers."""
+    """Its records in a partition must be in the order of their numbers."""
 
 
 class Write(NamedTuple):
-    """The numbers from `first` on, `records` of them, sent to one partition as one thing."""
+    """A write of the numbers from `first` on, `records` of them, to one partition."""
 
     producer: int
     partition: int
@@ -36,11 +36,11 @@ class Write(NamedTuple):
     records: int
     outcome: Outcome
     offset: int | None = None
-    """Of the first one, as the acknowledgement said; the others follow. None: it did not say."""
+    """The acknowledged offset of the first record; the others follow. None: not known."""
 
 
 class Read(NamedTuple):
-    """A reader saw the numbers from `first` on at the offsets from `offset` on, `records` of them."""
+    """A read of the numbers from `first` on at the offsets from `offset` on, `records` of them."""
 
     reader: int
     partition: int
@@ -51,47 +51,47 @@ class Read(NamedTuple):
 
 
 class Anomaly(StrEnum):
-    """What must not be. The names are those of Jepsen's kafka workload where it has one."""
+    """The kinds of anomalies. The names are those of Jepsen's kafka workload where it has one."""
 
     LOST = "lost"
-    """Acknowledged, and not there, although what lies behind it is."""
+    """An acknowledged record is not in the log, although later records are."""
     UNSEEN = "unseen"
-    """Acknowledged, and not reached by the last readers: lost, or a log that serves less than it has."""
+    """The last readers did not reach an acknowledged record: lost, or the log serves less than it has."""
     DUPLICATE = "duplicate"
-    """One record at two offsets."""
+    """A record is at two offsets."""
     REORDERED = "reordered"
-    """A record stands before one that its producer sent earlier."""
+    """A record is before a record that its producer sent earlier."""
     INCONSISTENT_OFFSET = "inconsistent offset"
     """Two reads saw different records at one offset."""
     WRONG_OFFSET = "wrong offset"
-    """An acknowledgement named an offset at which something else is."""
+    """The log has another record at the offset of an acknowledgement."""
     REFUSED_BUT_THERE = "refused but there"
-    """A definite error, and the record is in the log."""
+    """A record is in the log although its write failed with a definite error."""
     PHANTOM = "phantom"
-    """A record that nobody sent."""
+    """The log has a record that no producer sent."""
     SKIPPED = "skipped"
-    """A reader went past records that are there."""
+    """A reader passed records that are in the log without reading them."""
     BACKWARDS = "backwards"
-    """A reader saw an offset again, or an earlier one, without being told that the log was truncated."""
+    """A reader got the same or an earlier offset again, without an error that the log was truncated."""
     DIVERGENT = "divergent"
-    """Two replicas hold different records at one offset; found by comparing replicas."""
+    """Two replicas have different records at one offset; found by the comparison of replicas."""
 
 
 @dataclass
 class History:
-    """What happened, per participant in the order in which it did."""
+    """All writes and reads; those of one producer or reader are in their order."""
 
     producers: dict[int, Producer] = field(default_factory=dict)
     writes: list[Write] = field(default_factory=list)
     reads: list[Read] = field(default_factory=list)
     rewinds: dict[tuple[int, int], list[int]] = field(default_factory=dict)
-    """(reader, partition) to indexes in `reads`: the reader's first read there or behind it went on
-    somewhere else, because it chose to or was told that the log was truncated."""
+    """(reader, partition) → indexes in `reads`: the next read of this reader from that index on begins at
+    another offset, because it chose to or because the log was truncated."""
     last_readers: dict[int, int] = field(default_factory=dict)
-    """Partition to the offset up to which it was read when everything had ended, from its start."""
+    """Partition → the offset up to which it was read from its start after all producers had ended."""
     starts: dict[int, int] = field(default_factory=dict)
-    """Partition to the log start offset at the end; 0 if it is not here. What lies below may be gone."""
+    """Partition → the log start offset at the end; 0 if missing. Records below it may be deleted."""
 
     def rewind(self, reader: int, partition: int) -> None:
-        """The reader's next read of the partition begins somewhere else, and that is as it should be."""
+        """Notes that the next read of this reader in the partition may begin at another offset."""
         self.rewinds.setdefault((reader, partition), []).append(len(self.reads))

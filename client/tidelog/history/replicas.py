@@ -1,9 +1,9 @@
-"""Whether the replicas of a partition hold the same records: compared by offset, not by file (R12).
+"""The comparison of the replicas of a partition: by offset, not by file (R12).
 
-Pieces of the replicas' logs come in order of offsets, each replica's on its own; the comparison says
-whose turn it is, so that only about a piece of each is in memory. What is the same in one piece
-may come in several of another replica: brokers may merge batches. No I/O; `tidelog verify --cluster` and
-the project's chaos runs bring the pieces.
+The caller gives pieces of each replica's log in the order of offsets. The comparison says which replica is
+next, so that about one piece of each is in memory. Records in one piece may be in several pieces of another
+replica, because brokers may merge batches. No I/O; `tidelog verify --cluster` and the chaos runs bring the
+pieces.
 """
 
 from __future__ import annotations
@@ -22,35 +22,35 @@ OFFSET: Final = "offset"
 
 
 class Lack(StrEnum):
-    """Why a replica shows no records where it should."""
+    """The reason why a replica has no records, or other records, in a range."""
 
     RETIRED = "retired"
-    """They lie below its log start offset: nothing is wrong."""
+    """They are below its log start offset: this is not an error."""
     CORRUPT = "corrupt"
     """Their checksums fail."""
     MISSING = "missing"
-    """It does not have them, or nobody could read them."""
+    """The replica does not have them, or they could not be read."""
     DIVERGENT = "divergent"
-    """Its history is not that of the others, so that its broker itself refuses to read on."""
+    """Its history differs from the others, so its broker refuses to read on."""
 
 
 class Piece(NamedTuple):
-    """The offsets from `start` to before `end` in one replica: records, or why there are none."""
+    """The offsets from `start` to before `end` in one replica: the records, or the reason for none."""
 
     start: int
     end: int
     epoch: int = 0
-    """Of the leader that ordered them."""
+    """The epoch of the leader that wrote them."""
     append_time_us: int = 0
     columns: pa.RecordBatch | None = None
-    """Of the record format, those that are there, and `offset` (int64). None: see `lack`."""
+    """The columns of the records as present, and `offset` (int64). None: `lack` has the reason."""
     lack: Lack = Lack.MISSING
     why: str = ""
 
 
 @dataclass
 class Difference:
-    """What is wrong with one replica, over a range of offsets."""
+    """The difference of one replica in a range of offsets."""
 
     replica: int
     what: Lack
@@ -64,25 +64,25 @@ class Difference:
 
 
 class Comparison:
-    """One partition's replicas; the first that holds a record is what the others are held against."""
+    """The comparison of one partition: the first replica with a record is the model for the others."""
 
     def __init__(self, replicas: Sequence[int], start: int, end: int) -> None:
-        """Compares the offsets from `start` to before `end`; the leader is named first."""
+        """Compares the offsets from `start` to before `end`; name the leader first."""
         self._pieces: dict[int, deque[Piece]] = {replica: deque() for replica in replicas}
         self._reached = dict.fromkeys(replicas, start)
         self._end = end
         self.at = start
-        """Everything below is compared."""
+        """All offsets below are compared."""
         self.differences: list[Difference] = []
-        """In the order of offsets; neighbours with one reason are one."""
+        """Sorted by offset; adjacent ranges with the same reason are joined."""
 
     def next_replica(self) -> int | None:
-        """Whose next piece is wanted; None: all is compared."""
+        """The replica whose next piece is needed; None: all offsets are compared."""
         behind = min(self._reached, key=self._reached.__getitem__)
         return behind if self._reached[behind] < self._end else None
 
     def take(self, replica: int, piece: Piece) -> None:
-        """The next piece of a replica, which begins no later than the last one ended."""
+        """Takes the next piece of a replica; it must not begin behind the end of the last one."""
         assert piece.start <= self._reached[replica], (piece.start, self._reached[replica])
         if piece.end > self._reached[replica]:
             self._pieces[replica].append(piece)
@@ -97,7 +97,7 @@ class Comparison:
             self.at = stop
 
     def _compare(self, stop: int) -> None:
-        """The offsets up to `stop`, which lie within one piece of each replica."""
+        """Compares the offsets up to `stop`, which lie within one piece of each replica."""
         model: Piece | None = None
         for replica, pieces in self._pieces.items():
             piece = pieces[0]
@@ -148,7 +148,7 @@ def _between(piece: Piece, start: int, end: int) -> pa.RecordBatch:
 
 
 def _equal(one: pa.RecordBatch, other: pa.RecordBatch) -> bool:
-    """Whether the records are the same; a column that is not there is one of nulls."""
+    """Whether the records are the same; a missing column counts as nulls."""
     if one.num_rows != other.num_rows or not one.column(OFFSET).equals(other.column(OFFSET)):
         return False
     for name in COLUMNS:
@@ -163,7 +163,7 @@ def _equal(one: pa.RecordBatch, other: pa.RecordBatch) -> bool:
 
 
 def _first_difference(one: pa.RecordBatch, other: pa.RecordBatch) -> int | None:
-    """The first offset at which they differ; None: one of them ends there."""
+    """The first offset at which they differ; None: one of them is only shorter."""
     for row in range(min(one.num_rows, other.num_rows)):
         if not _equal(one.slice(row, 1), other.slice(row, 1)):
             offset: int = one.column(OFFSET)[row].as_py()

@@ -1,8 +1,8 @@
-"""A history as lines of JSON, so that it can be kept, looked at, and judged again.
+"""A history as lines of JSON, to keep it, look at it, and check it again.
 
-One line says one thing, named by its first word; a file holds the histories of several streams, each
-behind its `stream` line. `runs` are what a history consists of, so a file is about as long as the load
-was unlucky.
+Each line is one entry, with its kind as the first element. A file has the histories of several streams,
+each after its `stream` line. Writes and reads are runs, so a file grows with the number of faults more than
+with the number of records.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ VERSION: Final = 1
 
 
 class TranscriptInvalid(ValueError):
-    """A line is no part of a history; says which and why."""
+    """A line is not part of a history; the message says which line, and why."""
 
 
 def lines_of(histories: Mapping[str, History]) -> Iterator[str]:
-    """The lines of some streams' histories, by the streams' names; without ends of lines."""
+    """The lines of the histories by stream name, without line ends."""
     yield json.dumps(["tidelog-history", VERSION])
     for name, history in sorted(histories.items()):
         yield json.dumps(["stream", name])
@@ -40,7 +40,7 @@ def lines_of(histories: Mapping[str, History]) -> Iterator[str]:
 
 
 def parse(lines: Iterable[str]) -> dict[str, History]:
-    """The histories in such lines, by stream; raises `TranscriptInvalid`."""
+    """The histories in these lines, by stream; raises `TranscriptInvalid`."""
     found: dict[str, History] = {}
     history: History | None = None
     number = 0

@@ -1,4 +1,4 @@
-"""Values that say who wrote them, and batches of them as runs."""
+"""Record values with their producer and number, and batches of them as runs."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ STAMP_BYTES = _STAMP.size
 
 
 def stamp(producer: int, number: int, size: int = STAMP_BYTES) -> bytes:
-    """A value of `size` bytes, at least `STAMP_BYTES`, that says who wrote it."""
+    """A value of `size` bytes, at least `STAMP_BYTES`, with its producer and number."""
     return _STAMP.pack(MAGIC, producer, number).ljust(size, b".")
 
 
 def runs_of(values: pa.Array) -> Iterator[tuple[int, int, int, int]]:
     """Runs of consecutive numbers of one producer: (index, producer, first, count).
 
-    Raises ValueError for a value that is no stamp: the stream holds records of others.
+    Raises ValueError for a value without a stamp: the stream has other records.
     """
     run: list[int] | None = None
     for at, value in enumerate(values.to_pylist()):

@@ -1,16 +1,16 @@
 """The record batch: one format from producer to disk to follower to consumer to Spark.
 
-What belongs here: bytes to Arrow and back, the checks on the way, the numbers in the
+What belongs here: the conversion between bytes and Arrow, its checks, and the fields of the
 header. What does not: files, sockets, clocks, retries. DESIGN section 3, rules F1–F7;
 ``docs/storage-format.md`` describes the bytes for other languages.
 
 - `layout`    the 80-byte header
 - `checksum`  CRC-32C
-- `schema`    which columns a batch can have
+- `schema`    the columns that a batch can have
 - `message`   the Arrow IPC metadata, read without trusting it
-- `decoded_size` how much a batch is once it is decompressed
-- `codec`     columns to batch, batch to columns
-- `validation` what a leader checks before it writes (F1)
+- `decoded_size` the size of a batch after decompression
+- `codec`     encodes columns as a batch, and decodes them
+- `validation` the checks of a leader before it writes (F1)
 - `limits`    the bounds
 """
 

@@ -66,7 +66,7 @@ def encode_batch(
     """
     count = columns.num_rows
     if count == 0:
-        raise InvalidRequest("a record batch holds at least one record")
+        raise InvalidRequest("the batch has no record; it must have at least one")
     attributes = int(compression) | int(columns_of(columns.schema)) | flags
     return assemble_batch(
         _message(columns, attributes),
@@ -92,7 +92,9 @@ def assemble_batch(
     """The header and the Arrow `message` behind it: `count` records with timestamps in `span_us`."""
     length = HEADER_BYTES + len(message)
     if length > BATCH_BYTES_HARD_MAX:
-        raise BatchTooLarge(f"{count} records make a batch of {length} bytes, {BATCH_BYTES_HARD_MAX} at most")
+        raise BatchTooLarge(
+            f"{count} records make a batch of {length} bytes; at most {BATCH_BYTES_HARD_MAX} are allowed"
+        )
     assert length % ALIGNMENT == 0
     tail = _CLIENT_FIELDS.pack(
         attributes,
@@ -146,7 +148,7 @@ def decode_batch(batch: bytes | pa.Buffer, header: BatchHeader | None = None) ->
     """
     buffer = batch if isinstance(batch, pa.Buffer) else pa.py_buffer(batch)
     if buffer.size < HEADER_BYTES:
-        raise CorruptBatch(f"a record batch has at least {HEADER_BYTES} bytes, this one {buffer.size}")
+        raise CorruptBatch(f"the batch has {buffer.size} bytes; a batch has at least {HEADER_BYTES}")
     return decode_body(buffer.slice(HEADER_BYTES), BatchHeader.unpack(buffer) if header is None else header)
 
 
@@ -158,7 +160,7 @@ def decode_body(body: pa.Buffer, header: BatchHeader) -> pa.RecordBatch:
             return _open_compressed(attributes, body)
         return pa.ipc.read_record_batch(body, schema_of_attributes(attributes))
     except (pa.ArrowException, OSError, EOFError, StopIteration) as error:
-        raise CorruptBatch(f"Arrow cannot open the body: {error}") from None
+        raise CorruptBatch(f"Arrow cannot read the body: {error}") from None
 
 
 _SCHEMA_MESSAGES = tuple(schema_of_attributes(bits << 2).serialize().to_pybytes() for bits in range(16))
@@ -183,14 +185,15 @@ def to_columns(data: pa.RecordBatch | pa.Table, *, now_us: int) -> pa.RecordBatc
     if isinstance(data, pa.Table):
         batches = data.combine_chunks().to_batches()
         if not batches:
-            raise InvalidRequest("a record batch holds at least one record; the table has none")
+            raise InvalidRequest("the table has no rows; it must have at least one")
         if len(batches) > 1:
-            raise BatchTooLarge(f"a table of {data.nbytes} bytes does not go into one record batch")
+            raise BatchTooLarge(f"a table of {data.nbytes} bytes does not fit into one record batch")
         data = batches[0]
     unknown = [name for name in data.schema.names if name not in COLUMNS_ORDER]
     if unknown or len(set(data.schema.names)) != len(data.schema.names):
         raise InvalidRequest(
-            f"columns {data.schema.names}: a record has {', '.join(COLUMNS_ORDER)}, each at most once"
+            f"the columns are {', '.join(data.schema.names)}; a record has {', '.join(COLUMNS_ORDER)}, each "
+            "at most once"
         )
     schema = schema_of(columns_of(data.schema))
     if data.schema.equals(schema):
@@ -198,7 +201,9 @@ def to_columns(data: pa.RecordBatch | pa.Table, *, now_us: int) -> pa.RecordBatc
     else:
         columns = pa.record_batch([_column(data, name, now_us) for name in schema.names], schema=schema)
     if columns.column("timestamp").null_count:
-        raise InvalidRequest("the timestamp column has nulls; give each record one, or leave the column out")
+        raise InvalidRequest(
+            "the timestamp column has nulls; give each record a timestamp, or leave the column out"
+        )
     if "headers" in columns.schema.names:
         _check_headers(columns.column("headers"))
     return columns
@@ -206,10 +211,10 @@ def to_columns(data: pa.RecordBatch | pa.Table, *, now_us: int) -> pa.RecordBatc
 
 def _check_headers(headers: pa.ListArray) -> None:
     if headers.null_count:
-        raise InvalidRequest("the headers column has nulls; a record without headers has an empty list")
+        raise InvalidRequest("the headers column has nulls; use an empty list for a record without headers")
     items = headers.flatten()
     if items.null_count or items.field("key").null_count:
-        raise InvalidRequest("the headers column has a header without a key; only its value may be null")
+        raise InvalidRequest("the headers column has a header without a key; only values may be null")
 
 
 def _column(data: pa.RecordBatch, name: str, now_us: int) -> pa.Array:
@@ -222,5 +227,5 @@ def _column(data: pa.RecordBatch, name: str, now_us: int) -> pa.Array:
         return data.column(name).cast(field.type)
     except pa.ArrowException as error:
         raise InvalidRequest(
-            f"column {name} is {data.schema.field(name).type} and does not convert to {field.type}: {error}"
+            f"column {name} is {data.schema.field(name).type} and cannot become {field.type}: {error}"
         ) from None

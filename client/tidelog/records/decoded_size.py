@@ -1,4 +1,4 @@
-"""How many bytes a batch has once it is decompressed, read off its metadata: nothing is allocated.
+"""The bytes of a batch after decompression, from its metadata: no memory is allocated.
 
 Each compressed buffer begins with its length. `validation` holds the sum against a stream's limit before
 it lets Arrow decompress anything; a broker sets as much aside before it decodes a batch for a reader.
@@ -15,10 +15,10 @@ from tidelog.records.layout import BatchHeader
 from tidelog.records.message import BufferPlace, Message, read_message
 
 LENGTH_PREFIX_BYTES = 8
-"""In front of a compressed buffer: its length once decompressed."""
+"""The bytes before a compressed buffer: its length after decompression."""
 
 UNCOMPRESSED = -1
-"""The length of a buffer that its writer left as it is."""
+"""The length of a buffer that its writer did not compress."""
 
 _I64 = struct.Struct("<q")
 

@@ -1,8 +1,7 @@
 """The 80-byte header in front of every record batch (DESIGN section 3), and the two CRCs.
 
-A batch is bytes. Who moves batches about (storage, replication, fetch) reads headers
-here and never decodes a body. Neighbours: `codec` makes and opens bodies, `validation`
-decides whether a client's batch may be written.
+Code that stores and moves batches (storage, replication, fetch) reads headers here and never decodes a
+body. `codec` encodes and decodes bodies; `validation` checks whether a client's batch may be written.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ HEADER_BYTES = 80
 MAGIC = b"TLB1"
 SCHEMA_VERSION = 1
 NO_PRODUCER_ID = (1 << 64) - 1
-"""A batch without a producer: not idempotent."""
+"""The producer id of a batch without one: it is not idempotent."""
 
 ALIGNMENT = 8
-"""A batch's length is a multiple of this."""
+"""The length of a batch is a multiple of this."""
 
 SEQUENCE_MODULUS = 1 << 32
 """Sequences count records modulo this (F6)."""
@@ -129,14 +128,14 @@ def verify_batch(batch: pa.Buffer | bytes, header: BatchHeader, stream_id: bytes
     found = crc32c(data.slice(36))
     if found != header.body_crc:
         raise DataCorrupt(
-            f"the batch at offset {header.base_offset} has body CRC {found:08x}, its header says "
+            f"the batch at offset {header.base_offset} has body CRC {found:08x}, but its header says "
             f"{header.body_crc:08x}",
             offset=header.base_offset,
         )
     found = header_crc(stream_id, partition, bytes(data.slice(0, 36)))
     if found != header.header_crc:
         raise DataCorrupt(
-            f"the batch at offset {header.base_offset} has header CRC {found:08x}, it says "
+            f"the batch at offset {header.base_offset} has header CRC {found:08x}, but its header says "
             f"{header.header_crc:08x}",
             offset=header.base_offset,
         )
@@ -154,16 +153,16 @@ def check_framing(header: BatchHeader, available: int) -> None:
             f"a batch length of {header.length} is not a multiple of {ALIGNMENT} from {HEADER_BYTES} up"
         )
     if header.length > available:
-        raise CorruptBatch(f"the header promises {header.length} bytes, {available} are there")
+        raise CorruptBatch(f"the header says {header.length} bytes, but only {available} are there")
 
 
 def split_batches(data: bytes | memoryview) -> Iterator[tuple[BatchHeader, pa.Buffer]]:
-    """The batches that lie one after the other in `data`, as views; raises `CorruptBatch`."""
+    """The consecutive batches in `data`, as views; raises `CorruptBatch`."""
     buffer = pa.py_buffer(data)
     at, size = 0, len(data)
     while at < size:
         if size - at < HEADER_BYTES:
-            raise CorruptBatch(f"{size - at} bytes are left over, a header has {HEADER_BYTES}")
+            raise CorruptBatch(f"{size - at} bytes are left over, but a header has {HEADER_BYTES}")
         header = BatchHeader.unpack(data, at)
         check_framing(header, size - at)
         yield header, buffer.slice(at, header.length)

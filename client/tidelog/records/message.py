@@ -1,4 +1,4 @@
-"""The metadata of an Arrow IPC message, read without trusting a byte of it.
+"""Reads the metadata of an Arrow IPC message without trusting any byte of it.
 
 pyarrow opens a message that has trailing bytes, extra columns or a forged length prefix
 in front of compressed data. A broker must refuse those *before* it lets pyarrow
@@ -110,7 +110,7 @@ class _Table:
         count = _U32.unpack_from(self._data, start)[0]
         end = start + 4 + count * _PAIR.size
         if end > len(self._data):
-            raise CorruptBatch(f"the Arrow metadata promises {count} entries and ends before them")
+            raise CorruptBatch(f"the Arrow metadata says {count} entries, but ends before them")
         return _PAIR.iter_unpack(self._data[start + 4 : end])
 
 
@@ -129,9 +129,11 @@ def read_message(data: bytes | memoryview) -> Message:
 def _read(data: memoryview) -> Message:
     marker, metadata_bytes = _PREFIX.unpack_from(data)
     if marker != CONTINUATION:
-        raise CorruptBatch(f"an Arrow message starts with ffffffff, this one with {marker:08x}")
+        raise CorruptBatch(f"the Arrow message starts with {marker:08x}; it must start with ffffffff")
     if metadata_bytes > METADATA_BYTES_MAX:
-        raise CorruptBatch(f"{metadata_bytes} bytes of Arrow metadata, {METADATA_BYTES_MAX} at most")
+        raise CorruptBatch(
+            f"the Arrow metadata has {metadata_bytes} bytes; at most {METADATA_BYTES_MAX} are allowed"
+        )
     body_at = PREFIX_BYTES + metadata_bytes
     if body_at % 8 or body_at > len(data):
         raise CorruptBatch(f"the Arrow metadata of {metadata_bytes} bytes does not fit its message")
@@ -150,14 +152,14 @@ def _parse(metadata: bytes) -> Message:
     if version != METADATA_VERSION_V5 or kind != HEADER_TYPE_RECORD_BATCH:
         raise CorruptBatch(f"the body must be one V5 record batch, not version {version + 1} type {kind}")
     if message.place(4) is not None:
-        raise CorruptBatch("the Arrow message carries custom metadata, which a batch has no place for")
+        raise CorruptBatch("the Arrow message has custom metadata, which is not allowed in a batch")
     body_length = message.number(3, _I64)
     batch = message.table(2, fields_max=5)
     if batch is None:
-        raise CorruptBatch("the Arrow message holds no record batch")
+        raise CorruptBatch("the Arrow message has no record batch")
     variadic = batch.target(4)
     if variadic is not None and _U32.unpack_from(metadata, variadic)[0]:
-        raise CorruptBatch("the Arrow message has variadic buffers, which the schema has not")
+        raise CorruptBatch("the Arrow message has variadic buffers, but the schema has none")
     buffers = tuple(map(BufferPlace._make, batch.pairs(2)))
     _check_order(buffers, body_length)
     return Message(

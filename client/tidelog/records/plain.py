@@ -1,4 +1,4 @@
-"""Few plain records to a batch without Arrow's machinery, which would cost more than sending them.
+"""Encodes a few plain records as a batch without Arrow, which would cost more than to send them.
 
 A batch of one record is what a serial producer sends and what a lone NATS message becomes.
 Arrow builds it from a dozen objects; here it is put together from the bytes that Arrow
