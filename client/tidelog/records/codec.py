@@ -153,7 +153,7 @@ def decode_batch(batch: bytes | pa.Buffer, header: BatchHeader | None = None) ->
 
 
 def decode_body(body: pa.Buffer, header: BatchHeader) -> pa.RecordBatch:
-    """As `decode_batch`, of what stands behind the header."""
+    """As `decode_batch`, for the body without its header."""
     attributes = header.attributes
     try:
         if attributes & COMPRESSION_MASK and body.size <= _COPY_BYTES_MAX:

@@ -182,7 +182,7 @@ class Places(NamedTuple):
 
 
 def places_of(data: bytes) -> Places:
-    """The places in a message of ours, for who writes others like it."""
+    """The places of the numbers in a message of ours, for code that writes similar messages."""
     metadata = data[PREFIX_BYTES : PREFIX_BYTES + _PREFIX.unpack_from(data)[1]]
     message = _Table(metadata, _U32.unpack_from(metadata)[0], fields_max=5)
     batch = message.table(2, fields_max=5)
