@@ -2,8 +2,9 @@
 
 A partition that is handed over takes no more appends of clients, and what it has is committed before the
 next leader begins. Before a stop that is every partition that others can lead; otherwise those that the
-controller wishes for (`core.metadata.handovers`), which are told to it when they have settled. What comes
-from NATS is taken to the end: its publishers ask again, or want no answer, and would miss what the gap cost.
+controller wishes for (`core.metadata.controller.handovers`), which are told to it when they have settled.
+What comes from NATS is taken to the end: its publishers ask again, or want no answer, and would miss what
+the gap cost.
 
 Neighbours: `partition` refuses what comes meanwhile; `membership.session` hears the wishes.
 """

@@ -1,6 +1,6 @@
 """The cluster's clock as this broker knows it, and the time that its appends get (F7, R18).
 
-The controller answers each heartbeat with the cluster's clock (`core.metadata.clocks` says which that is).
+The controller answers each heartbeat with the cluster's clock (see `core.metadata.controller.clocks`).
 Between two answers it advances with the monotonic time, which cannot be set. The broker's own clock is used
 within a bound: an append is dated at most `skew_us_max` ahead of the cluster's clock or behind it. So a
 broker whose clock is wrong continues, and its records do not carry the wrong time. Ahead, a record would be

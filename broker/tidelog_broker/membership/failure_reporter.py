@@ -2,7 +2,7 @@
 
 A report is sent at once and again with each heartbeat, as long as the evidence stands: a new controller
 must learn of it, too. Neighbours: `peers.watch` finds the evidence, `session` sends the heartbeats, and
-`core.metadata.reports` says what the controller makes of a report.
+`core.metadata.controller.reports` says what the controller makes of a report.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class _ControlMessage(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Register(_ControlMessage, frozen=True, omit_defaults=True, tag="register?"):
-    """A `core.metadata.registration.Registration`, with the same field names, and the time of the clock."""
+    """A `Registration` of `core.metadata`, with the same field names, and the time of the clock."""
 
     cluster_id: bytes
     broker_id: int
@@ -82,7 +82,7 @@ class Report(_ControlMessage, frozen=True, omit_defaults=True, tag="report?"):
     reported: int
     reported_run: bytes
     evidence: str
-    """A value of `core.metadata.reports.Evidence`."""
+    """A value of `core.metadata.controller.reports.Evidence`."""
 
 
 class ChangeIsr(_ControlMessage, frozen=True, omit_defaults=True, tag="isr?"):
