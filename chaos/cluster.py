@@ -151,17 +151,18 @@ class Cluster:
 
     async def ready(self, broker: int) -> None:
         """Waits until a broker serves. Raises `ClusterFailure` if it does not, or if it ends."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + READY_SECONDS_MAX
-        while not await self._is_ready(broker):
-            if not self.running(broker):
-                raise ClusterFailure(f"Broker {broker} {self._children[broker].how_it_ended()}")
-            if loop.time() > deadline:
-                raise ClusterFailure(
-                    f"Broker {broker} did not serve within {READY_SECONDS_MAX:g} s of its start. "
-                    f"Its log: {self._log(broker)}"
-                )
-            await asyncio.sleep(LOOK_SECONDS)
+
+        async def is_ready_or_ended() -> bool:
+            return await self._is_ready(broker) or not self.running(broker)
+
+        in_time = await holds_within_async(is_ready_or_ended, READY_SECONDS_MAX, pause=LOOK_SECONDS)
+        if not self.running(broker):
+            raise ClusterFailure(f"Broker {broker} {self._children[broker].how_it_ended()}")
+        if not in_time:
+            raise ClusterFailure(
+                f"Broker {broker} did not serve within {READY_SECONDS_MAX:g} s of its start. "
+                f"Its log: {self._log(broker)}"
+            )
 
     async def ready_or_ended(self, broker: int) -> int | None:
         """Waits until a broker serves (None), or has ended, which is no error here (its exit code)."""

@@ -22,6 +22,7 @@ from chaos.nats_load import Publisher
 from chaos.recording import Recording
 from chaos.setup import Setup, StreamPlan
 from chaos.verdict import HISTORY, Verdict, compare_replicas, judge, keep_history, read_everything
+from tidelog.cli.local.waiting import holds_within_async
 from tidelog.errors import TidelogError
 
 HEAL_SECONDS_MAX: Final = 90.0
@@ -185,12 +186,18 @@ class Harness:
 
     async def until(self, lack: Callable[[], Awaitable[str | None]], what: str) -> None:
         """Waits until `lack` returns None; it returns what is missing. Raises `ClusterFailure`."""
-        deadline = time.monotonic() + HEAL_SECONDS_MAX
-        while (lacking := await lack()) is not None:
+        lacking: str | None = None
+
+        async def nothing_lacks() -> bool:
+            nonlocal lacking
+            lacking = await lack()
+            if lacking is None:
+                return True
             await self.revive()
-            if time.monotonic() > deadline:
-                raise ClusterFailure(f"After {HEAL_SECONDS_MAX:g} s it is not true that {what}: {lacking}")
-            await asyncio.sleep(LOOK_SECONDS)
+            return False
+
+        if not await holds_within_async(nothing_lacks, HEAL_SECONDS_MAX, pause=LOOK_SECONDS):
+            raise ClusterFailure(f"After {HEAL_SECONDS_MAX:g} s it is not true that {what}: {lacking}")
 
     async def _lack(self) -> str | None:
         """What the cluster lacks to be healthy; None: nothing."""

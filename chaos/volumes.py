@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from chaos.cluster import Cluster, ClusterFailure
+from tidelog.cli.local.waiting import holds_within_async
 from tidelog_broker.__main__ import EXIT_DAMAGED
 
 HEALED_SECONDS_MAX: Final = 90.0
@@ -76,14 +77,12 @@ class Volumes:
         return path, self._rng.randrange(path.stat().st_size)
 
     async def _overwritten(self, path: Path, position: int, rotten: int) -> None:
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + HEALED_SECONDS_MAX
-        while _byte(path, position) == rotten:
-            if loop.time() > deadline:
-                raise ClusterFailure(
-                    f"Byte {position} of {path} was not repaired within {HEALED_SECONDS_MAX:g} s."
-                )
-            await asyncio.sleep(LOOK_SECONDS)
+        if not await holds_within_async(
+            lambda: _byte(path, position) != rotten, HEALED_SECONDS_MAX, pause=LOOK_SECONDS
+        ):
+            raise ClusterFailure(
+                f"Byte {position} of {path} was not repaired within {HEALED_SECONDS_MAX:g} s."
+            )
 
     async def _empty(self, broker: int) -> None:
         await self._cluster.kill(broker)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import tidelog
 from tidelog.cli.errors import fail
+from tidelog.cli.local.waiting import holds_within_async
 
 BEFORE_SECONDS = 1.0
 """How long records are written before the broker is killed."""
@@ -82,13 +83,15 @@ async def _leader(client: tidelog.Client, stream: str) -> int:
 
 async def wait_in_sync(servers: Sequence[str], stream: str) -> None:
     """Returns when every replica of a stream is in sync; ends the command if that takes too long."""
-    deadline = asyncio.get_running_loop().time() + IN_SYNC_SECONDS_MAX
     async with tidelog.connect(servers) as client:
-        while True:
+        isr: list[int] = []
+
+        async def all_in_sync() -> bool:
+            nonlocal isr
             placed = (await client.describe_stream(stream)).partitions[0]
-            if set(placed.isr) == set(placed.replicas):
-                return
-            if asyncio.get_running_loop().time() > deadline:
-                in_sync = ", ".join(map(str, placed.isr))
-                fail(f"not all replicas are in sync after {IN_SYNC_SECONDS_MAX:g} s, only broker {in_sync}")
-            await asyncio.sleep(0.05)
+            isr = list(placed.isr)
+            return set(isr) == set(placed.replicas)
+
+        if not await holds_within_async(all_in_sync, IN_SYNC_SECONDS_MAX, pause=0.05):
+            in_sync = ", ".join(map(str, isr))
+            fail(f"not all replicas are in sync after {IN_SYNC_SECONDS_MAX:g} s, only broker {in_sync}")

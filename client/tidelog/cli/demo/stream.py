@@ -16,6 +16,7 @@ from rich.text import Text
 import tidelog
 from tidelog.cli.errors import fail
 from tidelog.cli.local.processes import Signals
+from tidelog.cli.local.waiting import holds_within_async
 from tidelog.cli.values import count_of
 from tidelog.model import Record
 
@@ -122,16 +123,16 @@ def _encoded(message: Message) -> bytes:
 
 
 async def _all_recorded(tail: asyncio.Task[None], recorded: Recorded) -> None:
-    deadline = asyncio.get_running_loop().time() + CATCH_UP_SECONDS_MAX
-    while recorded.records < recorded.published:
+    def all_came_back() -> bool:
         if tail.done():
             tail.result()
-        if asyncio.get_running_loop().time() > deadline:
-            fail(
-                f"only {recorded.records} of {recorded.published} messages were recorded "
-                f"within {CATCH_UP_SECONDS_MAX:g} s"
-            )
-        await asyncio.sleep(0.01)
+        return recorded.records >= recorded.published
+
+    if not await holds_within_async(all_came_back, CATCH_UP_SECONDS_MAX, pause=0.01):
+        fail(
+            f"only {recorded.records} of {recorded.published} messages were recorded "
+            f"within {CATCH_UP_SECONDS_MAX:g} s"
+        )
 
 
 async def _tail(client: tidelog.Client, stream: str, recorded: Recorded, screen: Console) -> None:
