@@ -36,7 +36,7 @@ os.environ.setdefault("GOGC", "400")
 SPARK = "tests/spark/"
 
 
-class ByFile(LoadScopeScheduling):
+class ByFile(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
     """A file's tests run in one process, and all of Spark's in one, so that they share a session."""
 
     def _split_scope(self, nodeid: str) -> str:

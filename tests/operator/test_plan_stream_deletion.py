@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -95,7 +96,7 @@ def test_finalizers_are_the_same_before_the_stream_exists(
 
 @pytest.mark.parametrize("spec", [{"replicationFactor": 5}, {"segments": {"bytes": "1Ki", "age": "7d"}}])
 def test_a_problem_of_a_stream_does_not_affect_its_finalizer(
-    spec: dict[str, object],
+    spec: dict[str, Any],
 ) -> None:
     brokers = Brokers(3, stream(owner=CLAIM))
 

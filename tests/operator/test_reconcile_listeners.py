@@ -55,9 +55,10 @@ async def test_a_failed_service_is_reported_and_stops_nothing_else() -> None:
 
 
 async def test_worse_problems_are_reported_before_a_failed_service() -> None:
+    pod: dict[str, Any] = PODS[1]
     lost = {
         "kind": "PersistentVolumeClaim",
-        "metadata": {**PODS[1]["metadata"], "name": "data-main-1"},
+        "metadata": {**pod["metadata"], "name": "data-main-1"},
         "status": {"phase": "Lost"},
     }
     kube = Kube(Cluster=[OPEN], Pod=PODS, PersistentVolumeClaim=[lost])
