@@ -18,5 +18,5 @@ def system_clock() -> int:
 
 
 def elapsed_clock() -> int:
-    """Time that passed, which nobody can set."""
+    """Monotonic time, which cannot be set."""
     return time.clock_gettime_ns(_RUNNING) // 1000

@@ -1,7 +1,7 @@
 """The nouns that several layers of the broker share: the entries of the metadata log.
 
-`core` decides what stands in it and `storage` keeps it; neither imports the other, so
-the words that pass between them are here (DESIGN section 6).
+`core` decides what is in it and `storage` keeps it; neither imports the other, so
+the types that they exchange are here (DESIGN section 6).
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class EntryType(IntEnum):
     COMMAND = 1
     """A command of `core.metadata.commands`."""
     CONFIGURATION = 2
-    """A `Configuration`: who votes from here on."""
+    """A `Configuration`: the voters from here on."""
     NOOP = 3
-    """Empty: a new leader commits what it found."""
+    """Empty: with it a new leader commits the entries that it found."""
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -54,7 +54,7 @@ class HardState(NamedTuple):
 
     term: int = 0
     vote: Voter | None = None
-    """Who got this one's vote in `term`; None: nobody."""
+    """The voter that got this voter's vote in `term`; None: no voter."""
     commit: int = 0
     """Everything up to this index is committed; may lag behind the truth."""
 
@@ -71,7 +71,7 @@ class Recovery(msgspec.Struct, frozen=True):
 
 
 class Configuration(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Who votes, and who only follows until it may."""
+    """The voters, and the learners, which only follow until they may vote."""
 
     voters: tuple[Voter, ...]
     learners: tuple[Voter, ...] = ()
@@ -88,7 +88,7 @@ class Configuration(msgspec.Struct, frozen=True, omit_defaults=True):
             return msgspec.msgpack.decode(payload, type=cls)
         except (msgspec.DecodeError, ValueError) as error:
             raise DataDirectoryError(
-                f"the metadata log holds a list of voters that this version does not understand ({error}); "
+                f"the metadata log holds a configuration that this version does not understand ({error}); "
                 "start the version of tidelog-broker that wrote it, or a later one"
             ) from error
 

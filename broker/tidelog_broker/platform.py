@@ -1,7 +1,7 @@
-"""What a broker has of the world around it, as one value: files, time, chance, identifiers and threads.
+"""What a broker gets from the world around it, as one value: files, time, chance, identifiers and threads.
 
-`this_machine` is the operating system's. The simulator brings its own, and runs the same broker on it; so
-nothing in the broker asks the operating system for any of this by itself. The event loop is the other half:
+`this_machine` is the operating system's. The simulator has its own and runs the same broker on it, so
+no other part of the broker asks the operating system for any of this. The event loop is the other half:
 timers and connections come from `asyncio.get_running_loop()`.
 """
 

@@ -45,7 +45,7 @@ class ReplicaRequests:
         return await self._elect_preferred(request.names)
 
     async def _elect_preferred(self, names: Sequence[str]) -> pb.ElectLeadersResponse:
-        """Each once its leader has settled (N5), and not twice; whoever asked asks again for what is left."""
+        """Each once its leader has settled (N5), and not twice; the client asks again for the rest."""
         elected: dict[PartitionKey, None] = {}
         left = 0
 

@@ -225,7 +225,7 @@ class Calls:
         if isinstance(error, grpc.aio.AbortError):
             raise error
         if isinstance(error, _GONE):
-            # The client left while it was being answered: nobody is there to be told.
+            # The client left while it was being answered, so the error cannot be sent.
             self._observe(name, "CANCELLED")
             return
         if not isinstance(error, TidelogError):

@@ -71,7 +71,7 @@ class _Server(ThreadingMixIn, WSGIServer):
         super().__init__(address, _QuietHandler)
 
     def connection(self, request: socket.socket) -> _Connection:
-        """Of a request that is being served; if it was cut meanwhile, one that nobody counts."""
+        """The slot of a request that is being served; if the request was cut meanwhile, an uncounted slot."""
         with self._lock:
             return self._open.get(request) or _Connection(request, 0.0)
 

@@ -22,7 +22,7 @@ from tidelog_broker.writing.record_columns import MESSAGE_ID_BYTES_MAX, RecordCo
 from tidelog_proto import common_pb2, log_pb2
 
 WORK_PER_BYTE = 32
-"""A byte of single records costs as much as so many of a batch, whose records nobody looks at one by one."""
+"""A byte of single records costs as much as so many bytes of a batch, whose records are not read singly."""
 
 WORK_PER_RECORD = 2048
 """So does a single record, however small."""

@@ -73,7 +73,7 @@ class VerbatimAnswer:
         return join(self.facts.SerializeToString(), log_pb2.FetchResponse.BATCHES_FIELD_NUMBER, self.parts)
 
     def drop(self) -> None:
-        """Lets the batches go: they are with whoever took the bytes."""
+        """Releases the batches: the receiver of the bytes has them now."""
         self.parts = ()
 
     def encoded(self) -> EncodedAnswer:

@@ -24,8 +24,8 @@ class ByteBudget:
     """The bytes of the bound, and the queue of leases."""
 
     def __init__(self, bytes_max: int, *, idle_seconds_min: float, idle_seconds_max: float) -> None:
-        """How long an idle lease keeps its bytes: `idle_seconds_min` although somebody waits for them,
-        `idle_seconds_max` if nobody does.
+        """How long an idle lease keeps its bytes: `idle_seconds_min` while a call waits for them,
+        `idle_seconds_max` if no call waits.
         """
         self.bytes_max = bytes_max
         self.used = 0

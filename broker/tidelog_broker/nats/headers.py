@@ -28,7 +28,7 @@ _BROKEN_LINE = re.compile(rb"[\r\n]")
 
 
 class Status(NamedTuple):
-    """The status in the first line of a block, such as 503 when nobody listens to a request."""
+    """The status in the first line of a block, for example 503 when nothing listens to a request."""
 
     code: int
     description: bytes

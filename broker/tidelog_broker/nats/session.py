@@ -1,8 +1,8 @@
-"""What happens on a connection: the events of its links, led to where they matter.
+"""Receives the events of all links of a connection, and passes them to the parts that act on them.
 
-It exists between ``connection``, which is what the broker calls, and ``transport`` and ``redial``,
-which call back: here a new link gets its subscriptions and the waiting bytes, and here what a
-server says about itself is kept.
+It stands between ``connection``, which the broker calls, and ``transport`` and ``redial``, which call back:
+here a new link gets its subscriptions and the waiting bytes, and here everything is kept that a server says
+about itself.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ class Session:
         self.subscriptions = Subscriptions(self.counters, self._log_limit)
         self.outbox = Outbox(settings.write_buffer_bytes_max, self.counters)
         self._fences: list[Callable[[], None]] = []
-        """Those that have not been passed."""
+        """The fences that have not been passed."""
         self._settings = settings
         self._servers = servers
         self._on_connected = on_connected
@@ -64,7 +64,7 @@ class Session:
         return await open_link(self, self._settings, server, self.subscriptions.greeting())
 
     def dial_failed(self, server: Server, reason: str) -> None:
-        """Count and tell."""
+        """Count the failure, and report it."""
         self.counters.connects_failed += 1
         self.last_failure = f"{server}: {reason}"
         self._warn(
@@ -88,7 +88,7 @@ class Session:
         self._call(self._on_connected, str(server))
 
     def went_down(self, reason: str) -> None:
-        """Do without a link."""
+        """Continue without a link."""
         self.counters.disconnects += 1
         self.last_failure = f"{self.server}: {reason}"
         self.link = None
@@ -130,7 +130,7 @@ class Session:
         self.subscriptions.deliver(messages)
 
     def writable(self) -> None:
-        """Send on, and let those on who wait."""
+        """Send more, and wake the callers that wait for room."""
         self.outbox.flush()
         self.outbox.wake()
 
@@ -146,7 +146,7 @@ class Session:
             self._warn("a NATS server is about to shut down", f"ldm {self.server}", server=str(self.server))
 
     def server_error(self, text: str) -> None:
-        """Note a complaint. If it is a fatal one, the server closes the link by itself."""
+        """Note a complaint. After a fatal complaint the server itself closes the link."""
         self.counters.server_errors += 1
         self.subscriptions.refuse(text)
         self._warn("the NATS server complained", f"error {text}", server=str(self.server), error=text)

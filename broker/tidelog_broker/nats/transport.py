@@ -59,7 +59,7 @@ class NatsTransport(asyncio.Protocol):
         self.lost: asyncio.Future[str] = self._loop.create_future()
         """Set once, to the reason, when the link is gone."""
         self.heard = False
-        """Something was received; whoever watches for silence resets it."""
+        """Something was received; the watch for silence resets it."""
         self.write_paused = False
         """The transport holds as much as it should."""
         self.reading_paused = False
@@ -143,7 +143,7 @@ class NatsTransport(asyncio.Protocol):
         return waiter
 
     def ignore_pong(self) -> None:
-        """Make room for the answer to a PING nobody waits for."""
+        """Make room for the answer to a PING for which no call waits."""
         self._pongs.append(None)
 
     @property

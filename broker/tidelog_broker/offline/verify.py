@@ -42,7 +42,7 @@ PROGRESS_SECONDS = 0.2
 
 
 class NoDataDirectory(DataDirectoryError):
-    """The folder is not a data directory; to check one, none must be made."""
+    """The folder is not a data directory; a check must not create one."""
 
 
 class ReadOnlyFiles(OsFiles):

@@ -1,4 +1,4 @@
-"""Checking the files of one partition, as they lie on a disk that nobody writes to.
+"""Checks the files of one partition on a disk while no process writes to it.
 
 Every batch's two CRCs, offsets without gaps, epochs and append times that never go
 back, against what the identity file, ``leader-epochs``, the indexes and the checkpoints
@@ -38,7 +38,7 @@ class Finding(NamedTuple):
 
 @dataclass(slots=True)
 class Findings:
-    """Problems, and notes about what the next start will mend by itself."""
+    """Problems, and notes about faults that the next start repairs."""
 
     problems: list[Finding] = field(default_factory=list)
     notes: list[Finding] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Checking the metadata log below ``raft/`` without touching it; the rules are `raft.recovery`'s."""
+"""Checks the metadata log below ``raft/`` without changing it; `storage.raft.recovery` has the rules."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tidelog_broker.storage.raft.segment import INSTALL_NAME, SEGMENT_NAME, SNAP
 
 
 def verify_metadata(files: Files, folder: str, findings: Findings) -> int:
-    """The number of sound entries; what is wrong goes to `findings`."""
+    """The number of valid entries; problems go to `findings`."""
     if not files.exists(folder):
         findings.problem(folder, "the metadata log is missing")
         return 0

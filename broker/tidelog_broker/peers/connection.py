@@ -226,7 +226,7 @@ class PeerConnection(asyncio.BufferedProtocol):
             self.greeted.set_exception(
                 PeerUnreachable(f"it closed the connection before it greeted: {reason}")
             )
-            self.greeted.exception()  # it counts as seen, whether or not somebody waits
+            self.greeted.exception()  # it counts as seen, even if no call waits
         self.gone.set_result(None)
         receiver, self._receiver = self._receiver, None
         if receiver is not None:

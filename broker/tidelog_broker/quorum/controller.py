@@ -20,7 +20,7 @@ PRODUCER_ID_BLOCK = 1000
 """Producer ids that a broker takes with one entry; ids that it did not give out are lost when it stops."""
 
 Decision = Callable[[ClusterImage], Command | None]
-"""The command of a request for an image: pure (`core.metadata.decisions.streams`); None: nothing has to change."""
+"""Decides on an image which command a request needs; None: nothing has to change. Pure."""
 
 Watcher = Callable[[ClusterImage, ClusterImage], None]
 """Called on the event loop with the image before and the image now; must be fast and must not raise."""
