@@ -101,7 +101,7 @@ def test_a_broker_whose_cluster_was_formed_before_waits_for_the_others(forming: 
     first.launch()
     second.launch()
 
-    wait_until(lambda: "its cluster was formed before" in first.log(), "it says what it waits for")
+    wait_until(lambda: "the cluster was formed before" in first.log(), "it says what it waits for")
     wait_until(lambda: "no seed answers yet" in second.log(), "and so does another")
 
     assert [one.stop() for one in (first, second)] == [0, 0]
