@@ -1,7 +1,18 @@
 """Tidelog: a durable log for NATS and Kubernetes, with Arrow from producer to lake.
 
-What belongs here: the names that applications import. Begin with `connect`; `tidelog.blocking` has the same
-without asyncio; `tidelog.records` is the format. Names with an underscore are not for applications.
+What belongs here: the names that applications import. Begin with `connect`. Names with an underscore are not
+for applications.
+
+- `client`, `producer`, `reader`, `admin`, `cluster_admin`  the asyncio client
+- `blocking`       the same without asyncio
+- `records`, `model`, `errors`  the format, the values, the errors
+- `history`        checks what producers and readers saw
+- `placement`      chooses brokers for replicas and leaders
+- `testing`        a cluster in memory
+- `cli`            the command line
+- `_producing`, `_reading`, `_blocking`, `_connecting`, `_options`, `_arguments`  the parts of the client
+- `wire`, `cluster_wire`, `large_field`  values to messages and back
+- `without_pandas` keeps pyarrow from importing pandas
 
 The imports are lazy, so that the broker, which shares `errors`, `model`, `records` and `wire`, does not load
 the client.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Final
@@ -26,13 +25,8 @@ from tidelog.model import (
     StopAnswer,
     StreamDescription,
 )
+from tidelog.model.replica_lag import UNREACHABLE, with_lag
 from tidelog_proto import admin_pb2
-
-LOST_STATES: Final = ("quarantined", "uncreated", "halted")
-"""States of a replica without a usable log: it can be neither written nor read."""
-
-UNREACHABLE: Final = "unreachable"
-"""State of a replica whose broker did not answer."""
 
 REPLICAS_TIMEOUT_S: Final = 5.0
 """The time that a broker may take to describe its replicas; after it they count as unreachable."""
@@ -80,7 +74,7 @@ class ClusterAdmin(Admin):
             for stream in streams:
                 for placed in _placed_on(stream, silent):
                     found.setdefault((placed.stream_id, placed.partition, placed.broker_id), placed)
-        return _with_lag(found.values())
+        return with_lag(found.values())
 
     async def list_reassignments(self, names: Sequence[str] = ()) -> list[PartitionStanding]:
         """The partitions whose replicas are moving now, of these streams or of all."""
@@ -381,21 +375,3 @@ def _placed_on(stream: StreamDescription, brokers: Sequence[int]) -> list[Replic
         for broker in partition.replicas
         if broker in brokers
     ]
-
-
-def _with_lag(replicas: Iterable[ReplicaDescription]) -> list[ReplicaDescription]:
-    """The replicas in order, each with its lag behind the leader."""
-    found = sorted(replicas, key=lambda one: (one.name, one.partition, one.broker_id))
-    ends: dict[tuple[bytes, int], tuple[int, int]] = {}
-    for one in found:
-        if one.leader:
-            # If two replicas believe that they lead, the one with the later epoch does.
-            key = (one.stream_id, one.partition)
-            ends[key] = max(ends.get(key, (0, 0)), (one.leader_epoch, one.log_end_offset))
-    lagging = []
-    for one in found:
-        end = ends.get((one.stream_id, one.partition))
-        known = end is not None and one.state not in (*LOST_STATES, UNREACHABLE)
-        # Leader and follower answered at different moments, so a follower may seem to be ahead.
-        lagging.append(replace(one, lag=max(0, end[1] - one.log_end_offset)) if known and end else one)
-    return lagging

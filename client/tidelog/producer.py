@@ -16,26 +16,26 @@ from typing import Final, Self
 
 import pyarrow as pa
 
-from tidelog._arguments import GivenHeaders, as_bytes, as_headers, as_int, as_subject, as_us
+from tidelog._arguments import GivenHeaders, as_bytes, as_headers, as_subject, as_us
 from tidelog._connecting.channels import Channels
 from tidelog._connecting.metadata import Metadata
 from tidelog._options import ProducerOptions
 from tidelog._producing.accumulator import RecordAccumulator
-from tidelog._producing.batching import (
-    COLUMN_BYTES,
-    GRANT_BYTES,
-    RECORD_BYTES,
-    OpenBatch,
-    record_size,
-)
+from tidelog._producing.batching import COLUMN_BYTES, GRANT_BYTES, RECORD_BYTES, OpenBatch, record_size
 from tidelog._producing.buffer_budget import BufferFull
+from tidelog._producing.checks import (
+    check_arrow,
+    check_record_size,
+    checked_expected_offset,
+    checked_partition,
+)
 from tidelog._producing.partition_queue import PartitionQueue
 from tidelog._producing.partitioner import StickyPartition, partition_of
 from tidelog._producing.sender import Sender, Stall
 from tidelog._producing.splitting import split
 from tidelog._producing.unfinished import own_copy
-from tidelog.errors import BatchTooLarge, InvalidRequest, PartitionNotFound, TidelogError
-from tidelog.model import OFFSET_MAX, Receipt
+from tidelog.errors import BatchTooLarge, InvalidRequest, TidelogError
+from tidelog.model import Receipt
 from tidelog.records.limits import BATCH_OVERHEAD_BYTES, RECORDS_PER_BATCH_MAX
 
 __all__ = ["BufferFull", "Producer", "Stall"]
@@ -325,27 +325,11 @@ class Producer:
         return queue, batch, index
 
     def _check_size(self, size: int) -> None:
-        """Raises `BatchTooLarge` for a record that does not fit into a batch, or into the whole buffer."""
-        if size > self._batch_bytes_max - BATCH_OVERHEAD_BYTES:
-            raise BatchTooLarge(
-                f"a record of {size} bytes does not fit into a batch of at most "
-                f"{self._batch_bytes_max} bytes (batch_bytes_max)"
-            )
-        if size > self._budget.bytes_max:
-            raise BatchTooLarge(
-                f"a record of {size} bytes does not fit into the producer's buffer of "
-                f"{self._budget.bytes_max} bytes (buffer_bytes_max)"
-            )
+        check_record_size(size, self._batch_bytes_max, self._budget.bytes_max)
 
     def _choose(self, key: bytes | None, partition: int | None) -> int:
         if partition is not None:
-            if partition.__class__ is not int:
-                partition = as_int(partition, "partition")
-            if not 0 <= partition < self._count:
-                raise PartitionNotFound(
-                    f"stream {self.stream} has partitions 0–{self._count - 1}, not {partition}"
-                )
-            return partition
+            return checked_partition(partition, self.stream, self._count)
         return self._accumulator.sticky.current if key is None else self._partition_of_key(key)
 
     def _partition_of_key(self, key: bytes) -> int:
@@ -356,11 +340,7 @@ class Producer:
     ) -> list[tuple[int, pa.RecordBatch]]:
         """Cuts Arrow data into batches of the right size, each with its partition."""
         self._check_usable()
-        if not isinstance(data, pa.RecordBatch | pa.Table):
-            raise InvalidRequest(
-                f"data is of type {type(data).__name__}; it must be a pyarrow.RecordBatch or pyarrow.Table",
-                field="data",
-            )
+        check_arrow(data)
         if partition is not None:
             partition = self._choose(None, partition)
         return split(data, partition, self._accumulator.sticky, self._size_max, self._batch_bytes_max)
@@ -376,17 +356,7 @@ class Producer:
         expected_offset: int,
     ) -> Receipt:
         self._check_usable()
-        expected_offset = as_int(expected_offset, "expected_offset")
-        if not 0 <= expected_offset <= OFFSET_MAX:
-            raise InvalidRequest(
-                f"expected_offset is {expected_offset}; it must lie in 0–{OFFSET_MAX}",
-                field="expected_offset",
-            )
-        if partition is None and self._count > 1:
-            raise InvalidRequest(
-                f"expected_offset needs a partition: stream {self.stream} has {self._count}",
-                field="partition",
-            )
+        expected_offset = checked_expected_offset(expected_offset, partition, self.stream, self._count)
         target = self._choose(None, 0 if partition is None else partition)
         single = OpenBatch()
         value, key = as_bytes(value, "value"), as_bytes(key, "key")
@@ -400,13 +370,8 @@ class Producer:
             self._check_usable()
         single.append(value, timestamp_ns, key, checked, text, size)
         future: asyncio.Future[Receipt] = self._loop.create_future()
-        self._accumulator.send(
-            target,
-            single.columns(),
-            single.granted,
-            future=future,
-            expected_offset=expected_offset,
-        )
+        columns, held = single.columns(), single.granted
+        self._accumulator.send(target, columns, held, future=future, expected_offset=expected_offset)
         return await future
 
     # --- the rest

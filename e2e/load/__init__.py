@@ -1,1 +1,6 @@
-"""Load on a cluster from the place of its users: a program, and the pod in which it runs."""
+"""Load on a cluster from the place of its users.
+
+- `program`        the clients, as one program
+- `base`           the operations of a test on that program
+- `pod`, `local`   the program in a pod, and on this machine
+"""

@@ -13,9 +13,9 @@ from typing import Final
 import structlog
 
 import tidelog
-from tidelog.cluster_admin import UNREACHABLE
 from tidelog.errors import TidelogError
 from tidelog.model import ReplicaDescription
+from tidelog.model.replica_lag import UNREACHABLE
 from tidelog_operator.plan.placement import PartitionName
 
 log = structlog.get_logger(__name__)

@@ -11,7 +11,7 @@ mutation is the name of its function. `plant` registers them; the other modules 
 - `rounds`, `appends`       writes, flushes, and answers to producers
 - `stores`, `disks`         the order of writes to the disk, and the recovery at a start
 - `clocks`, `recoveries`    clocks, old volumes, and forced recoveries
-- `lanes`, `nats`           the client library, and the recorder
+- `send_window`, `nats`     the client library, and the recorder
 """
 
 from __future__ import annotations

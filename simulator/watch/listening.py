@@ -281,7 +281,7 @@ class ClientTraffic:
 
 
 def tap(checks: Checks, nodes: dict[str, Node]) -> Any:
-    """The tap (`network.Tap`) for connections between brokers; `nodes`: by host."""
+    """The tap (`kernel.network.Tap`) for connections between brokers; `nodes`: by host."""
 
     def listen(source: str, target: Place) -> tuple[Observer | None, Observer | None]:
         if target[1] != PEER_PORT:

@@ -15,6 +15,8 @@ the broker.
 - `schema`    the columns of the rows
 - `session`   a Spark session on this machine; `java` the runtime for it
 - `parquet`   the job that writes a stream to Parquet
+- `jobs`      other jobs that run as programs
+- `failures`  the one useful sentence in an error of Spark
 """
 
 from tidelog_spark.java import ensure_java

@@ -125,7 +125,7 @@ async def test_an_idle_lease_is_dropped_after_a_while_though_nobody_waits() -> N
     assert room.used == 0
 
 
-async def test_a_lease_that_is_idle_before_its_turn_does_not_hold_others_up_when_that_comes() -> None:
+async def test_a_lease_that_is_idle_before_its_turn_delays_no_other_lease() -> None:
     room, dropped = budget(), list[str]()
     first, away, next_one = room.request(100), room.request(90), room.request(50)
     away.idle(lambda: dropped.append("away"))

@@ -115,7 +115,7 @@ async def test_a_full_disk_refuses_writes_definitely_serves_reads_and_heals_by_i
     assert cramped_broker.log().count("appends are refused") == 1
 
 
-async def test_a_broker_that_is_killed_on_a_full_disk_comes_back_with_all_that_was_acknowledged(
+async def test_a_broker_killed_on_a_full_disk_keeps_all_acknowledged_records(
     cramped_broker: BrokerProcess,
 ) -> None:
     async with Api(cramped_broker.address) as api:

@@ -177,7 +177,7 @@ async def test_a_range_error_names_both_ends(api: Api) -> None:
         assert response.error.details["log_end_offset"] == "5"
 
 
-async def test_a_position_whose_epoch_does_not_fit_the_history_is_truncated_with_the_divergence(
+async def test_a_position_of_another_history_is_answered_with_the_divergence(
     api: Api,
 ) -> None:
     stream = await _fill(api, 5)

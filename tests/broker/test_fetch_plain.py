@@ -170,7 +170,7 @@ async def test_a_record_that_is_too_large_for_any_answer_is_refused(threads: Thr
     assert decoding.bytes == 0
 
 
-async def test_a_call_that_is_cancelled_while_a_thread_decodes_gives_back_when_the_thread_is_done(
+async def test_a_call_cancelled_during_decoding_releases_its_lease_after_the_thread(
     threads: ThreadPoolExecutor,
 ) -> None:
     decoding = Decoding(threads, 4 << 20, record_bytes_max=RECORD_BYTES_MAX)

@@ -197,7 +197,7 @@ async def test_readers_that_stop_reading_keep_nothing_decoded_and_go_on_where_th
     await until(small_broker, "tidelog_fetch_calls", 0)
 
 
-async def test_a_reader_that_does_not_take_a_large_record_holds_up_no_reader_of_ordinary_ones(
+async def test_a_reader_that_leaves_a_large_record_unread_delays_no_other_reader(
     small_api: Api, small_broker: BrokerProcess
 ) -> None:
     large = await filled(small_api, *(batch(bytes(7 << 20), compression=Compression.ZSTD) for _ in range(8)))

@@ -98,7 +98,7 @@ async def stage() -> AsyncIterator[Stage]:
     made.threads.shutdown()
 
 
-async def test_retention_that_could_not_be_saved_moves_nothing_and_is_tried_at_the_next_sweep(
+async def test_retention_that_cannot_be_saved_is_tried_again_at_the_next_sweep(
     stage: Stage,
 ) -> None:
     whole = stage.files
@@ -117,7 +117,7 @@ async def test_retention_that_could_not_be_saved_moves_nothing_and_is_tried_at_t
     assert len(stage.files) == 1
 
 
-async def test_what_retention_finds_for_a_role_that_ends_meanwhile_is_left_to_the_next_leader(
+async def test_retention_of_a_role_that_ended_meanwhile_is_left_to_the_next_leader(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     look = stage.maintenance.retention.look

@@ -227,7 +227,7 @@ async def test_a_repeated_batch_is_answered_with_its_first_offsets(api: Api) -> 
     assert await api.values(stream) == [b"a", b"b", b"c"]
 
 
-async def test_a_repeat_on_another_call_while_the_first_copy_is_pending_is_no_second_record(api: Api) -> None:
+async def test_a_repeat_on_another_call_adds_no_record_while_the_first_is_pending(api: Api) -> None:
     stream, producer = await api.create(), await _producer(api)
     calls = [api.produce() for _ in range(8)]
     data = batch(b"once", producer_id=producer)

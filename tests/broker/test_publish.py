@@ -144,7 +144,7 @@ async def test_what_can_never_be_right_is_refused_as_a_whole(
     assert await api.values(stream, 0) + await api.values(stream, 1) == []
 
 
-async def test_records_that_just_fit_do_and_one_byte_more_is_refused_before_anything_is_stored(
+async def test_records_that_just_fit_are_stored_and_one_byte_more_is_refused(
     api: Api,
 ) -> None:
     stream = await api.create(batch_bytes_max=16_384)

@@ -360,7 +360,7 @@ async def test_what_the_lane_was_asked_for_is_done_before_files_go(lanes: Lanes)
     assert order[:3] == [0, 1, 2]
 
 
-async def test_a_round_over_many_logs_is_one_flush_of_the_file_system_and_one_over_few_is_not(
+async def test_a_round_over_many_logs_is_one_syncfs_and_a_round_over_few_is_not(
     lanes: Lanes,
 ) -> None:
     lanes.flush_whole()
@@ -376,7 +376,7 @@ async def test_a_round_over_many_logs_is_one_flush_of_the_file_system_and_one_ov
     assert [one.log.durable_offset for one in partitions] == [1] + [2] * (VOLUME_FLUSH_LOGS_MIN - 1)
 
 
-async def test_what_page_cache_streams_have_unflushed_goes_along_and_too_much_of_it_prevents_it(
+async def test_syncfs_flushes_page_cache_streams_too_unless_they_have_too_much(
     lanes: Lanes,
 ) -> None:
     lanes.flush_whole()

@@ -80,7 +80,7 @@ def test_a_minimum_above_a_given_number_of_copies_is_refused(tidelog: Any) -> No
     answer = tidelog("stream", "create", "impossible", "--min-insync-replicas", 2, "--replication-factor", 1)
 
     assert answer.code == Exit.USAGE
-    assert "min_insync_replicas is 2, more than the replication factor of 1" in answer.err
+    assert "min_insync_replicas is 2, more than replication_factor (1)" in answer.err
 
 
 def test_validate_only_changes_nothing(tidelog: Any) -> None:

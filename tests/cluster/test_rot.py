@@ -33,7 +33,7 @@ def healed(trio: Trio, number: int) -> bool:
     return "tidelog_healed_ranges_total 1.0" in trio.brokers[number].get("/metrics")
 
 
-async def test_two_of_three_copies_rot_in_the_same_place_and_are_healed_from_the_third_which_leads(
+async def test_two_of_three_replicas_rot_in_one_place_and_the_third_heals_them(
     trio: Trio,
 ) -> None:
     async with tidelog.connect(trio.addresses[0]) as client:

@@ -45,7 +45,7 @@ ENTRIES: list[Covered | NotRun] = [
     Covered("docs/cli.md", r".*\btidelog .*", "tests/cli/test_every_command.py"),
     Covered("docs/operations.md", r"tidelog-broker .*", "tests/broker/test_command.py"),
     Covered("docs/operations.md", r"tidelog verify --cluster .*", "tests/cli/test_verify_cluster.py"),
-    Covered("docs/operations.md", r"tidelog verify /.*", "tests/cli/test_dump_and_verify.py"),
+    Covered("docs/operations.md", r"tidelog verify /.*", "tests/cli/test_verify.py"),
     Covered(
         "docs/spark.md", r"python spark-jobs/jobs/stream_to_parquet.py .*", "tests/spark/test_restart.py"
     ),

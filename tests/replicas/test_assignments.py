@@ -48,7 +48,7 @@ async def with_ten_records(cluster: Cluster) -> None:
     await cluster.become_equal()
 
 
-async def test_a_leader_that_sees_a_replica_leave_and_come_at_once_takes_the_new_one_for_empty(
+async def test_a_leader_takes_a_replica_that_left_and_came_at_once_for_empty(
     cluster: Cluster,
 ) -> None:
     await with_ten_records(cluster)
@@ -116,7 +116,7 @@ async def test_a_log_that_was_set_aside_is_replaced_when_both_images_come_at_onc
     assert list(folder_of(cluster, 3).parent.glob(".quarantine-0"))
 
 
-async def test_a_replica_that_left_and_came_while_its_broker_was_away_begins_with_an_empty_log(
+async def test_a_replica_that_was_reassigned_during_downtime_begins_empty(
     cluster: Cluster,
 ) -> None:
     await with_ten_records(cluster)

@@ -84,7 +84,7 @@ async def test_acknowledgements_wait_until_every_member_has_flushed_and_said_so(
 
 
 @pytest.mark.parametrize("steps", [(FSYNC,), (FSYNC, PAGE_CACHE, FSYNC)], ids=["once", "to and fro"])
-async def test_a_power_loss_before_the_flush_makes_a_replica_suspect_though_the_image_says_fsync(
+async def test_a_power_loss_before_the_flush_makes_an_fsync_replica_suspect(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, steps: tuple[Durability, ...]
 ) -> None:
     await written(cluster)

@@ -112,7 +112,7 @@ async def test_a_broker_that_restarts_remembers_what_is_damaged_and_heals_it(clu
     await cluster.become_equal()
 
 
-async def test_rot_in_the_last_segment_behind_the_recovery_point_is_no_torn_tail_and_healed_too(
+async def test_rot_behind_the_recovery_point_is_no_torn_tail_and_is_healed(
     cluster: Cluster,
 ) -> None:
     await filled(cluster)
@@ -131,7 +131,7 @@ async def test_rot_in_the_last_segment_behind_the_recovery_point_is_no_torn_tail
     await cluster.become_equal()
 
 
-async def test_a_damaged_leader_gives_others_the_time_to_take_over_and_is_healed_as_a_follower(
+async def test_a_damaged_leader_waits_for_another_leader_and_is_healed_as_a_follower(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(healer, "HAND_OVER_SECONDS", 60.0)

@@ -31,7 +31,7 @@ def filled(folder: Path) -> PartitionLog:
 
 
 @pytest.mark.parametrize("least", [0, 10_000, 1_000_000])
-async def test_a_pass_takes_as_long_as_what_it_read_is_worth_and_no_segment_is_worth_nothing(
+async def test_a_scrub_pass_takes_as_long_as_its_bytes_are_worth(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, least: int
 ) -> None:
     log, sleep = filled(tmp_path), asyncio.sleep

@@ -26,7 +26,7 @@ async def filled(cluster: Cluster, durability: Durability, replicas: tuple[int, 
         await cluster.become_equal()
 
 
-async def test_a_page_cache_replica_is_suspect_after_a_power_loss_until_the_image_shows_its_run(
+async def test_a_page_cache_replica_is_suspect_until_the_image_shows_its_run(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await filled(cluster, Durability.PAGE_CACHE)

@@ -71,7 +71,7 @@ async def test_another_leader_goes_on_where_the_dead_one_was(cluster: Cluster) -
     await cluster.become_equal()
 
 
-async def test_what_a_deposed_leader_alone_had_is_cut_and_its_producer_told_that_nobody_knows(
+async def test_records_of_a_deposed_leader_alone_are_cut_and_its_producer_gets_no_receipt(
     cluster: Cluster,
 ) -> None:
     await cluster.start()
@@ -241,7 +241,7 @@ async def test_an_unclean_epoch_lets_followers_cut_what_was_committed(cluster: C
     assert not cluster[1].lost
 
 
-async def test_a_leader_that_reaches_neither_controller_nor_followers_says_so_and_goes_on_when_it_does(
+async def test_a_leader_in_doubt_says_so_and_continues_when_the_doubt_ends(
     cluster: Cluster,
 ) -> None:
     await cluster.start()

@@ -180,7 +180,7 @@ def test_what_is_staged_counts_for_the_checks_behind_it_until_it_is_unstaged() -
     assert guard.empty
 
 
-def test_a_repeat_is_known_by_its_place_among_the_last_five_batches_and_refused_without_one_before() -> None:
+def test_a_repeat_is_known_within_the_last_five_batches_and_refused_before() -> None:
     guard = AppendGuard(LIMITS)
     for offset in range(6):
         guard.record(header(offset, 9, 0, offset))
@@ -203,7 +203,7 @@ def test_a_retry_of_a_conditional_append_is_a_duplicate_and_not_a_refusal() -> N
     assert answer_of(guard, header(1, 9, 0, 0, 1), 0) == 0
 
 
-def test_log_time_moves_by_a_minute_at_most_so_that_a_jump_of_the_clock_expires_nobody() -> None:
+def test_log_time_moves_by_a_minute_at_most_so_a_clock_jump_expires_no_producer() -> None:
     guard = AppendGuard(LIMITS)
     for producer in range(3):
         guard.record(header(producer, producer, at=producer))

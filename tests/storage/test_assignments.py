@@ -60,7 +60,7 @@ def test_a_folder_of_an_earlier_assignment_leaves_and_an_empty_log_takes_its_pla
     assert opened.left[KEY] in bench.store.folders.deleted(), "it goes one day"
 
 
-def test_wherever_a_crash_comes_the_old_folder_is_set_aside_once_and_an_empty_log_made() -> None:
+def test_in_spite_of_a_crash_anywhere_the_old_folder_is_set_aside_once() -> None:
     bench = filled(7)
     crashes: list[FakeDisk] = []
     rng = random.Random(3)

@@ -71,7 +71,7 @@ def test_a_damaged_batch_is_replaced_and_the_segment_is_as_it_was(byte: int) -> 
 
 def told(lines: Sequence[MutableMapping[str, object]]) -> list[object]:
     """The ranges that the broker's log names as rot."""
-    return [line["damaged"] for line in lines if str(line["event"]).startswith("rot was found")]
+    return [line["damaged"] for line in lines if str(line["event"]).startswith("rot on this broker's disk")]
 
 
 def test_rot_that_a_reader_finds_is_logged_once() -> None:
@@ -155,7 +155,7 @@ def test_a_range_of_several_batches_is_healed_piece_by_piece() -> None:
     assert read_all(bench.log) == whole
 
 
-def test_damage_is_known_after_a_restart_that_reads_no_log_and_forgotten_when_it_is_mended() -> None:
+def test_damage_is_known_after_a_clean_restart_and_forgotten_when_healed() -> None:
     bench = full_bench()
     good = bench.log.reader.read(3, 1, 6)
     assert good is not None
@@ -216,7 +216,7 @@ def test_an_open_segment_is_closed_and_flushed_first() -> None:
     assert bench.log.healer.heal(found, bytes(good.parts[0]), leader_epoch=2) == found.end
 
 
-def test_wherever_a_crash_comes_the_segment_is_damaged_or_healed_and_nothing_else_is_lost() -> None:
+def test_in_spite_of_a_crash_anywhere_a_segment_is_damaged_or_healed() -> None:
     bench = full_bench()
     whole = read_all(bench.log)
     good = bench.log.reader.read(3, 1, 6)

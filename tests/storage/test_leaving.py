@@ -13,7 +13,7 @@ from tidelog_broker.storage.log.write_batch import Appended
 TOO_FEW = NotEnoughReplicas("the ISR is too small")
 
 
-def test_too_small_an_isr_refuses_what_is_new_and_neither_repeats_nor_what_is_wrong_anyway() -> None:
+def test_too_small_an_isr_refuses_new_batches_but_answers_repeats_and_errors() -> None:
     bench = Bench()
     first = item(records(2), producer_id=7, sequence=0)
     gap = item(records(2), producer_id=7, sequence=9)
@@ -68,7 +68,7 @@ def test_a_replica_that_left_is_gone_and_begins_with_nothing_if_it_comes_back() 
     assert bench.store.folders.deleted() == []
 
 
-def test_a_replica_that_comes_back_does_not_begin_in_what_it_left_behind_while_its_broker_was_away() -> None:
+def test_a_replica_that_was_reassigned_during_downtime_ignores_its_old_folder() -> None:
     bench = Bench()
     bench.fill(4)
     bench.sync()
@@ -88,7 +88,7 @@ def test_a_replica_that_comes_back_does_not_begin_in_what_it_left_behind_while_i
     assert again.logs[KEY].epochs.latest == 9
 
 
-def test_beside_a_quarantined_log_a_new_one_begins_at_the_log_start_and_the_old_one_stays() -> None:
+def test_a_new_log_beside_a_quarantined_one_begins_at_the_log_start() -> None:
     bench = Bench()
     bench.fill(4)
     bench.sync()

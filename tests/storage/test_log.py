@@ -57,7 +57,7 @@ def test_every_offset_is_read_from_the_batch_that_holds_it() -> None:
         assert served_from(bench.log, offset) == (offset // 3 * 3, offset // 3 * 3 + 3)
 
 
-def test_a_read_takes_about_as_much_as_it_is_asked_for_and_goes_on_in_the_next_segment() -> None:
+def test_a_read_returns_about_the_wanted_bytes_and_continues_in_the_next_segment() -> None:
     bench = Bench(segment_bytes=3000)
     bench.fill(40)
     whole = read_all(bench.log)
@@ -111,7 +111,7 @@ def test_append_time_never_goes_back_also_after_a_start_that_read_nothing() -> N
     assert bench.append(item([b"x"]), now_us=T0 + 5)[0].append_time_us == T0 + 100
 
 
-def test_r5_an_epoch_whose_first_write_failed_is_not_in_the_history_after_a_clean_stop() -> None:
+def test_r5_an_epoch_whose_first_write_failed_leaves_no_history_after_a_clean_stop() -> None:
     bench = Bench()
     bench.fill(2)
     bench.epoch = 7
@@ -567,7 +567,7 @@ def test_a_rotten_end_is_no_obstacle_to_rolling() -> None:
 # --- a disk that fails
 
 
-def test_on_a_full_disk_appends_are_refused_for_certain_reads_go_on_and_writes_resume() -> None:
+def test_on_a_full_disk_appends_are_refused_reads_continue_and_writes_resume() -> None:
     bench = Bench(segment_bytes=2000)
     bench.fill(3)
     before = read_all(bench.log)

@@ -61,7 +61,7 @@ def test_what_was_read_past_the_recovery_point_is_on_disk_before_an_end_is_repor
     assert bench.reopen(same_boot=False).end_offset == 9
 
 
-def test_a_cut_that_a_crash_left_in_the_page_cache_is_on_disk_before_an_end_is_reported() -> None:
+def test_a_cut_in_the_page_cache_is_synced_before_an_end_is_reported() -> None:
     bench = crashed()
 
     def killed(operation: Operation) -> None:
@@ -89,7 +89,7 @@ def test_what_was_found_and_could_not_be_flushed_is_not_believed() -> None:
         bench.reopen(same_boot=True)
 
 
-def test_the_scan_past_the_recovery_point_looks_at_the_disk_and_not_at_the_page_cache() -> None:
+def test_the_scan_past_the_recovery_point_reads_the_disk_not_the_page_cache() -> None:
     bench = crashed()
     bench.disk.flip(bench.segment_path(0), place_of(bench, 12) + 100, cached=True)
 
@@ -97,7 +97,7 @@ def test_the_scan_past_the_recovery_point_looks_at_the_disk_and_not_at_the_page_
 
 
 @pytest.mark.parametrize("same_boot", [True, False])
-def test_a_log_that_ends_below_the_recovery_point_is_quarantined_even_at_a_batch_boundary(
+def test_a_log_that_ends_below_the_recovery_point_is_quarantined(
     same_boot: bool,
 ) -> None:
     bench = crashed(unflushed=0)
@@ -135,7 +135,7 @@ def test_on_the_same_boot_only_a_last_batch_inside_which_the_file_ends_is_torn()
     assert len(cut_files(bench)) == 1
 
 
-def test_on_the_same_boot_a_bad_batch_is_damage_between_good_ones_and_quarantine_at_the_end() -> None:
+def test_on_the_same_boot_a_bad_batch_is_damage_inside_and_quarantine_at_the_end() -> None:
     bench = crashed()
     bench.disk.flip(bench.segment_path(0), place_of(bench, 11) + 100)
     log = bench.reopen(same_boot=True)
@@ -309,7 +309,7 @@ def test_the_history_knows_the_epochs_of_what_lies_below_the_start_in_the_first_
     assert not log.suspect
 
 
-def test_a_batch_of_an_unknown_epoch_is_quarantined_on_the_same_boot_and_cut_on_another() -> None:
+def test_a_batch_of_an_unknown_epoch_is_quarantined_or_on_another_boot_cut() -> None:
     for same_boot in (True, False):
         bench = crashed(unflushed=0)
         before = read_file(bench.disk, f"{bench.folder}/leader-epochs")
@@ -354,7 +354,7 @@ def test_a_partition_whose_folder_is_gone_is_lost_and_not_begun_anew() -> None:
     assert "folder is gone" in bench.open().lost[0].reason
 
 
-def test_a_quarantined_log_is_not_replaced_by_an_empty_one_before_the_first_checkpoint_either() -> None:
+def test_no_empty_log_replaces_a_quarantined_one_before_the_first_checkpoint() -> None:
     bench = Bench()
     bench.fill(1)
     bench.disk.remove(f"{bench.folder}/leader-epochs")
@@ -366,7 +366,7 @@ def test_a_quarantined_log_is_not_replaced_by_an_empty_one_before_the_first_chec
     assert fresh.end_offset == 0
 
 
-def test_a_log_created_in_the_place_of_a_lost_one_begins_at_its_start_and_opens_again() -> None:
+def test_a_log_in_place_of_a_lost_log_begins_at_the_log_start_and_opens_again() -> None:
     bench = crashed()
     bench.log.start.advance(20)
     bench.checkpoint()
@@ -427,7 +427,7 @@ def test_a_creation_that_a_crash_cut_short_is_done_again(missing: str) -> None:
         assert opened.logs[KEY].end_offset == 0
 
 
-def test_what_is_flushed_in_a_folder_that_was_just_made_when_the_process_ended_survives() -> None:
+def test_a_flush_in_a_folder_that_was_just_made_survives_the_process() -> None:
     disk = FakeDisk()
     disk.make_dir(ROOT)
     disk.sync_dir("/")
@@ -526,7 +526,7 @@ def test_a_log_of_a_thousand_batches_is_the_same_after_each_kind_of_start() -> N
     assert read_all(bench.reopen()) == whole
 
 
-def test_when_only_later_segments_came_to_the_disk_the_log_is_empty_and_does_not_begin_there() -> None:
+def test_a_log_of_which_only_later_segments_survive_is_empty() -> None:
     bench = Bench(segment_bytes=800)
     bench.fill(6)
     later = bench.log.segments[1].base_offset
@@ -629,7 +629,7 @@ def test_the_older_of_two_files_of_log_starts_counts_until_both_are_written() ->
     assert bench.reopen(same_boot=False).start_offset == 3
 
 
-def test_where_both_files_of_log_starts_are_rotten_the_first_batch_says_where_a_log_begins() -> None:
+def test_with_both_files_of_log_starts_rotten_a_log_begins_at_its_first_batch() -> None:
     bench = Bench(segment_bytes=800)
     bench.fill(6)
     bench.sync()

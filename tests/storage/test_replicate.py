@@ -234,7 +234,7 @@ def test_unclean_epochs_are_marked_where_they_begin_with_and_without_records() -
     assert list(follower.log.epochs) == list(leader.log.epochs)
 
 
-def test_of_epochs_without_records_only_those_later_than_the_leaders_batches_give_way() -> None:
+def test_only_empty_epochs_later_than_the_leaders_batches_are_dropped() -> None:
     leader, follower = Bench(), Bench()
     for one in (leader, follower):
         one.fill(2)

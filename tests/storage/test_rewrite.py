@@ -100,7 +100,7 @@ def test_a_follower_still_cuts_what_was_not_committed_after_recover() -> None:
     assert follower.received(Diverged(2, 1, 24, unclean=False)) == [Truncate(24)]
 
 
-def test_recover_lets_no_start_believe_the_page_cache_of_a_kernel_that_failed_a_flush() -> None:
+def test_no_start_after_recover_trusts_the_page_cache_of_a_failed_flush() -> None:
     bench = started()
     bench.fill(5)
     assert open_directory(bench.disk).same_boot
@@ -159,7 +159,7 @@ def test_a_recover_that_died_can_be_run_again_and_changes_nothing_of_the_outcome
     assert died > 10
 
 
-def test_recover_leaves_everything_that_an_fsync_stream_acknowledged_and_no_suspicion() -> None:
+def test_recover_keeps_all_that_an_fsync_stream_acknowledged_without_suspicion() -> None:
     """What a flush that fails takes was not acknowledged: acknowledgements wait for their flush (4.3)."""
     bench = started()
     bench.fill(5)

@@ -194,7 +194,7 @@ def test_a_last_entry_that_is_cut_short_is_left_out_after_a_crash_only(left: int
         load_epochs(disk, "/p", *KEY, whole=True)
 
 
-def test_a_last_entry_whose_page_never_came_to_the_disk_is_left_out_and_a_rotten_one_is_not() -> None:
+def test_a_last_entry_without_its_page_is_dropped_and_a_rotten_one_is_not() -> None:
     disk, _ = folder_with(a_history())
     path = f"/p/{FILE_NAME}"
     data = read_file(disk, path)
@@ -343,7 +343,7 @@ def test_retention_stops_at_the_high_watermark_and_never_goes_back() -> None:
 # --- the tail cache
 
 
-def test_the_tail_cache_drops_the_oldest_batches_of_all_logs_and_counts_what_they_cost() -> None:
+def test_the_tail_cache_drops_the_oldest_batches_and_counts_their_cost() -> None:
     cost = 1000 + ENTRY_OVERHEAD_BYTES
     cache = TailCache(3 * cost)
     for log in (1, 2):

@@ -174,7 +174,7 @@ def test_a_mark_that_cannot_be_read_quarantines_the_log() -> None:
     assert [one.wanted for one in found.lost] == [bench.wanted]
 
 
-def test_a_log_that_lost_its_end_below_its_start_forgets_its_history_with_its_records() -> None:
+def test_a_log_that_ends_below_its_start_loses_its_history_too() -> None:
     bench = Bench()
     bench.fill(2)
     bench.checkpoint()

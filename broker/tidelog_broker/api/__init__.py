@@ -3,4 +3,13 @@
 Here belong messages in and out, the limits of a call, and error details. Services
 take and return messages and do not know gRPC; only `grpc_door` does, with `status` for errors,
 so that another door can stand beside it (DESIGN section 8).
+
+- `grpc_door`, `http`  the doors; `admission` bounds the calls that run at a time
+- `calls`, `status`    a call and its errors, independent of gRPC
+- `log_service`        the `Log` service: `produce`, `publish_records`, `fetch`
+- `fetch_start`, `fetch_reading`, `fetch_plain`  where a Fetch begins, how far it has come, its plain records
+- `verbatim`, `plain_records`, `protobuf_writing`  records as bytes of messages
+- `metadata_service`   the `Metadata` service; `described` describes streams
+- `admin_service`      the `Admin` service: `admin_streams`, `admin_brokers`, `admin_replicas`, `admin_views`
+- `forwarding`         takes requests to the controller
 """

@@ -86,7 +86,7 @@ class FetchCall:
         """Chunks that are read ahead."""
 
     def on_commit(self, partition: Partition) -> None:
-        """A partition has more to read (`writing.partition.Follower`)."""
+        """A partition has more to read (`writing.partition.TailReader`)."""
         for reading in self._by_partition.get(partition, ()):
             self._ready[reading.index] = reading
         self._wake.set()

@@ -14,4 +14,5 @@ of a commit (docs/decisions/0005-framed-tcp-between-brokers.md has the measureme
 - `dialing`    opens one
 - `link`       keeps one open, and reports the evidence when it cannot
 - `watch`      decides what is evidence against a broker (R14): pure
+- `errors`     why a connection was refused or broke
 """

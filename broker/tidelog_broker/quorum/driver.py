@@ -167,7 +167,7 @@ class RaftDriver:
     async def read(self) -> None:
         """Returns when everything is applied that was committed when this was called (ReadIndex).
 
-        Raises `core.raft.errors.NotLeader`, `Busy`, or ConnectionError if the leadership ends first.
+        Raises `core.raft.errors.NotRaftLeader`, `Busy`, or ConnectionError if the leadership ends first.
         """
         token = self._reads.next_token()
         self.node.read(token)

@@ -1,6 +1,6 @@
 """A follower's end of one connection: to a leader's broker, with all partitions that are followed there.
 
-Kept open by `peers.Link`, which also says what a connection that cannot be opened proves (R14).
+Kept open by `peers.link.PeerLink`, which also says what a connection that cannot be opened proves (R14).
 Neighbours: `links` has the uplinks, `replica` the followers, `feed` is the other end.
 """
 

@@ -6,7 +6,6 @@ and `metadata` knows which broker leads which partition.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TypeVar
@@ -111,7 +110,9 @@ class Channels:
     async def close(self) -> None:
         self._closed = True
         channels, self._channels = list(self._channels.values()), {}
-        await asyncio.gather(*(channel.close() for channel in channels))
+        # One after the other: a task that never begins, because its loop is dropped, would leave a warning.
+        for channel in channels:
+            await channel.close()
 
 
 def _is_port(text: str) -> bool:

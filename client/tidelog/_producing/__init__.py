@@ -1,5 +1,6 @@
 """From `send` to a receipt: records become batches, batches are sent, answers settle them.
 
+- `checks`           refuses what no producer can send
 - `partitioner`      which partition a record goes to
 - `accumulator`      collects records in each partition's open batch and seals it
 - `batching`         the open batch, and the encoded one

@@ -7,6 +7,12 @@ kafka workload: records that are lost, duplicated, out of order, at another offs
 log although they were refused, or never seen.
 
 What belongs here: the operations of a history, their check, and the comparison of replicas, without I/O.
+
+- `operations`  writes and reads; `values` are the numbered values of a load
+- `check`       finds the anomalies; `content` is the log that the reads show
+- `replicas`    compares the copies of a partition
+- `transcript`  a history as text
+
 `tidelog verify`, the chaos runs and the simulator make the load and use it.
 """
 

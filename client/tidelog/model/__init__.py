@@ -9,6 +9,7 @@ brokers of replicas. Import the names from here.
 - `identifiers`   the 16 bytes that identify a stream, a cluster, or a run of a broker
 - `descriptions`  a cluster and its parts, as brokers describe them
 - `record`        records, receipts and positions
+- `replica_lag`   how far followers are behind
 - `pipeline_order` the order of batches that are sent without waiting
 """
 

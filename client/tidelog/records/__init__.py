@@ -9,6 +9,7 @@ header. What does not: files, sockets, clocks, retries. DESIGN section 3, rules 
 - `schema`    the columns that a batch can have
 - `message`   the Arrow IPC metadata, read without trusting it
 - `decoded_size` the size of a batch after decompression
+- `plain`     encodes a few plain records without Arrow
 - `codec`     encodes columns as a batch, and decodes them
 - `validation` the checks of a leader before it writes (F1)
 - `limits`    the bounds

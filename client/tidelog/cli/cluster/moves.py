@@ -17,8 +17,8 @@ from tidelog.cli.errors import Exit, fail
 from tidelog.cli.output import OUTPUT, Output, console, example, print_json
 from tidelog.cli.values import count_of, duration_ms, size_bytes
 from tidelog.cli.watching import TIMEOUT, WAIT, watched
-from tidelog.cluster_admin import LOST_STATES, UNREACHABLE
 from tidelog.model import PartitionStanding
+from tidelog.model.replica_lag import LOST_STATES, UNREACHABLE
 
 EXAMPLES = {
     "elect": "tidelog cluster elect orders",

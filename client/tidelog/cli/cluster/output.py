@@ -9,7 +9,6 @@ from rich.table import Table
 
 from tidelog.cli.output import facts, table
 from tidelog.cli.values import count_of, show_bytes
-from tidelog.cluster_admin import LOST_STATES, UNREACHABLE
 from tidelog.model import (
     BrokerDescription,
     BrokerStanding,
@@ -18,6 +17,7 @@ from tidelog.model import (
     ReplicaDescription,
     id_text,
 )
+from tidelog.model.replica_lag import LOST_STATES, UNREACHABLE
 
 TROUBLED_SHOWN_MAX = 20
 """Partitions in trouble in a table; JSON has all that the broker names."""

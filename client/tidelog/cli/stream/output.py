@@ -8,8 +8,8 @@ from typing import Any
 
 from tidelog.cli.output import Output, console, facts, print_json, table
 from tidelog.cli.values import UNLIMITED, count_of, show_bytes, show_duration_ms, show_time_us
-from tidelog.cluster_admin import LOST_STATES
 from tidelog.model import Retention, StreamConfig, StreamDescription, id_text
+from tidelog.model.replica_lag import LOST_STATES
 
 
 def show(
