@@ -43,7 +43,11 @@ class QuorumChecks(Knowledge):
         """A voter won the election of a term."""
         self.controllers[voter.broker_id] = None
         first = self._terms.setdefault(term, voter)
-        require(first == voter, "I1", f"two leaders of the quorum in term {term}: {first} and {voter}")
+        require(
+            first == voter,
+            "I1",
+            f"two leaders of the quorum in term {term}: {_name(first)} and {_name(voter)}",
+        )
         self.mark("M Raft elected")
         last = self.last_applied
         if last:
@@ -52,7 +56,8 @@ class QuorumChecks(Knowledge):
             require(
                 log.last_index >= last and has in (known, None),
                 "I1",
-                f"{voter} leads in term {term}; its log ends at entry {log.last_index} and has entry {last} "
+                f"{_name(voter)} leads in term {term}; its log ends at entry {log.last_index} and "
+                f"has entry {last} "
                 f"of term {has}; entry {last} of term {known} is committed",
             )
 
@@ -63,7 +68,8 @@ class QuorumChecks(Knowledge):
             require(
                 has == term,
                 "I1",
-                f"{voter} leads in term {term} and commits entry {log.commit} of term {has} by counting; "
+                f"{_name(voter)} leads in term {term} and commits entry {log.commit} of term "
+                f"{has} by counting; "
                 "only an entry of its own term may be committed by counting",
             )
             voters = log.configuration.voters
@@ -72,7 +78,8 @@ class QuorumChecks(Knowledge):
             require(
                 any(self._majority_has(voter, term, log.commit, those) for those in (voters, before_that)),
                 "I1",
-                f"{voter} commits entry {log.commit} in term {term}, and no majority of {voters} has "
+                f"{_name(voter)} commits entry {log.commit} in term {term}, and no majority of "
+                f"{_names(voters)} has "
                 f"acknowledged it",
             )
         self._counted[voter, term] = log.configuration.voters
@@ -132,7 +139,7 @@ class QuorumChecks(Knowledge):
                 False,
                 "M2",
                 f"one configuration entry replaces the disk of a voter; it must remove the old disk first: "
-                f"{before} {self.voters}",
+                f"{_names(before)}; {_names(self.voters)}",
             )
         gone = [one for one in before if one not in self.voters]
         if any(self.brokers[one.broker_id].directory_id not in (b"", one.directory_id) for one in gone):
@@ -146,12 +153,20 @@ class QuorumChecks(Knowledge):
             return
         if isinstance(message, VoteResponse) and not message.granted:
             return
-        require(message.source == me, "I13", f"{me} sends a vote for {message.source}, which is another disk")
-        require(last_index > 0, "I13", f"{me} votes in term {message.term} with an empty log")
+        require(
+            message.source == me,
+            "I13",
+            f"{_name(me)} sends a vote for {_name(message.source)}, which is another disk",
+        )
+        require(last_index > 0, "I13", f"{_name(me)} votes in term {message.term} with an empty log")
         # A candidate has voted for itself.
         choice = me if isinstance(message, VoteRequest) else message.target
         first = self._votes.setdefault((me, message.term), choice)
-        require(first == choice, "I13", f"{me} votes twice in term {message.term}: for {first} and {choice}")
+        require(
+            first == choice,
+            "I13",
+            f"{_name(me)} votes twice in term {message.term}: for {_name(first)} and {_name(choice)}",
+        )
         self._vote_is_kept(me, message.term, choice)
         if choice != me:
             self.mark("M Raft voted")
@@ -162,7 +177,7 @@ class QuorumChecks(Knowledge):
         require(
             self._keeps(self.brokers[me.broker_id], message.index),
             "I1",
-            f"{me} acknowledges entry {message.index} in term {message.term}, and the entry is "
+            f"{_name(me)} acknowledges entry {message.index} in term {message.term}, and the entry is "
             "not on its disk",
         )
         key = (me, message.term)
@@ -177,5 +192,13 @@ class QuorumChecks(Knowledge):
         require(
             state is not None and (state.term > term or (state.term == term and state.vote == choice)),
             "I13",
-            f"{me} votes for {choice} in term {term}, and the state on its disk is {state}",
+            f"{_name(me)} votes for {_name(choice)} in term {term}, and the state on its disk is {state}",
         )
+
+
+def _name(voter: Voter) -> str:
+    return f"voter {voter.broker_id} (directory {voter.directory_id.hex()[:8]})"
+
+
+def _names(voters: tuple[Voter, ...]) -> str:
+    return ", ".join(_name(voter) for voter in voters)

@@ -37,6 +37,9 @@ class Led(NamedTuple):
     broker: int
     run: int
 
+    def __str__(self) -> str:
+        return f"broker {self.broker} in run {self.run}"
+
 
 class Truth:
     """What is true of one partition."""
