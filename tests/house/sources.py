@@ -1,7 +1,6 @@
 """The Python sources of the repository as modules: their names, syntax trees, docstrings and imports.
 
 The tests of this folder that check names and shapes read the sources here.
-`known` lists the violations that they still permit.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Checks of what an application gives a producer. Each raises a typed, definite error before anything is sent."""
+"""Checks of what an application gives a producer: typed, definite errors before anything is sent."""
 
 from __future__ import annotations
 
