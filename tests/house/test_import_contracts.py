@@ -69,6 +69,7 @@ PLANTS = [
     Plant(
         "The parts of the core", "broker/tidelog_broker/core/metadata/planted.py", "tidelog_broker.core.raft"
     ),
+    Plant("No packages", "operator/tidelog_operator/resources/planted.py", "tidelog_operator.plan.cluster"),
     Plant("The core is sans-IO", "broker/tidelog_broker/core/replication/planted.py", "time"),
     Plant("The core is sans-IO", "broker/tidelog_broker/core/raft/planted.py", "random"),
     Plant("The core is sans-IO", "broker/tidelog_broker/core/metadata/planted.py", "tidelog_proto"),
