@@ -36,6 +36,11 @@ class Channel:
         self._pinging: asyncio.TimerHandle | None = None
 
     def get_state(self) -> grpc.ChannelConnectivity:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            # The run is over: Python collects a coroutine that closes its client, and nothing answers it.
+            return grpc.ChannelConnectivity.SHUTDOWN
         connected = self._protocol is not None
         return grpc.ChannelConnectivity.READY if connected else grpc.ChannelConnectivity.IDLE
 
