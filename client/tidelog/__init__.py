@@ -12,10 +12,11 @@ for applications.
 - `cli`            the command line
 - `_producing`, `_reading`, `_blocking`, `_connecting`, `_options`, `_arguments`  the parts of the client
 - `wire`, `cluster_wire`, `large_field`  values to messages and back
+- `wording`        lists in a sentence for users
 - `without_pandas` keeps pyarrow from importing pandas
 
-The imports are lazy, so that the broker, which shares `errors`, `model`, `records` and `wire`, does not load
-the client.
+The imports are lazy, so that the broker, which shares the values, the errors and the format with the client,
+does not load the client.
 """
 
 from importlib import import_module

@@ -17,6 +17,7 @@ import structlog
 
 from tidelog.errors import TidelogError
 from tidelog.model import id_text
+from tidelog.wording import listed
 from tidelog_operator.actions import (
     ClusterAction,
     ElectPreferred,
@@ -318,7 +319,7 @@ class Reconciler:
             if self._no_controller_since is None:
                 self._no_controller_since = now
             if now - self._no_controller_since >= NO_CONTROLLER_SECONDS:
-                voters = ", ".join(map(str, view.cluster.voters))
+                voters = listed(view.cluster.voters)
                 return None, NO_CONTROLLER.format(voters=voters)
         return view, unreachable
 

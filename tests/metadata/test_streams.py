@@ -83,7 +83,9 @@ def test_new_partitions_go_to_brokers_that_are_there_and_welcome_them() -> None:
 def test_a_broker_that_is_away_for_a_moment_does_not_make_streams_with_fewer_copies() -> None:
     image = applied(quorum_cluster(3), [ChangeBroker(1, fenced=True)])
 
-    with pytest.raises(Unavailable, match=r"3 replicas need as many brokers, and brokers \[1\]"):
+    with pytest.raises(
+        Unavailable, match="3 replicas need as many brokers, and these are not available now: 1"
+    ):
         create(image, "orders")
     with pytest.raises(InvalidRequest, match="only 2 brokers are there"):
         create(image, "orders", StreamSettings(replication_factor=4))
@@ -299,10 +301,10 @@ def test_partitions_begin_on_the_brokers_that_are_said_and_the_first_of_each_lea
     ("replicas", "sentence"),
     [
         ([(0, 1)], "replicas for 1 partitions, but 2 will be made"),
-        ([(0, 1), (2,)], r"\[2\] are not 2 different brokers"),
-        ([(0, 1), (2, 2)], r"\[2, 2\] are not 2 different brokers"),
-        ([(0, 1), (2, 9)], r"broker 9 is not registered; registered brokers: \[0, 1, 2, 3\]"),
-        ([(0, 1), (2, 3)], r"broker 3 is cordoned and gets no new replicas; choose from \[0, 1, 2\]"),
+        ([(0, 1), (2,)], "must be 2 different brokers, .* not 2$"),
+        ([(0, 1), (2, 2)], "must be 2 different brokers, .* not 2, 2$"),
+        ([(0, 1), (2, 9)], r"broker 9 is not registered; registered brokers: 0, 1, 2, 3"),
+        ([(0, 1), (2, 3)], r"broker 3 is cordoned and gets no new replicas; choose from 0, 1, 2"),
     ],
 )
 def test_brokers_that_cannot_hold_a_partition_are_refused(

@@ -11,6 +11,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
+from tidelog.wording import listed
 from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.storage.directory.data_directory import DataDirectory
 from tidelog_broker.storage.directory.folders import stream_folder
@@ -84,10 +85,10 @@ def sentences(report: QuorumReport) -> list[str]:
         else f"Nothing was changed. With --force, broker {report.broker_id} becomes the only voter.",
         f"Changes of the metadata after entry {report.last_index}{when} are lost: streams that were created, "
         "changed or deleted, replicas that moved, brokers that joined. Known brokers: "
-        f"{_some(tuple(map(str, report.brokers))) or 'none'}; any other broker registers again on its own.",
+        f"{listed(report.brokers, at_most=NAMED_MAX)}; any other broker registers again on its own.",
         "If a leader was elected after that, the newest records of its partition may be missing. A replica "
         "that has these records sets its log aside as .quarantine-…",
-        f"Never start brokers {_some(tuple(map(str, lost)))} with their old data directories again: there "
+        f"Never start brokers {listed(lost, at_most=NAMED_MAX)} with their old data directories again: there "
         f"would be two clusters. "
         "Unregister the brokers that do not come back.",
     ]
@@ -95,24 +96,19 @@ def sentences(report: QuorumReport) -> list[str]:
         said.append(
             f"{_counted(len(report.strays), 'folder')} here belong to partitions that this metadata does "
             f"not place on "
-            f"this broker. They are kept: {_some(report.strays)}"
+            f"this broker. They are kept: {listed(report.strays, at_most=NAMED_MAX)}"
         )
     if report.beyond:
         said.append(
             f"{_counted(len(report.beyond), 'partition')} here with records of leaders that this metadata "
             f"does not know: "
-            f"{_some(report.beyond)}"
+            f"{listed(report.beyond, at_most=NAMED_MAX)}"
         )
     return said
 
 
 def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
-def _some(names: tuple[str, ...]) -> str:
-    more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
-    return ", ".join(names[:NAMED_MAX]) + more
 
 
 def last_written(directory: DataDirectory) -> float | None:

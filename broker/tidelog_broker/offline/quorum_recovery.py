@@ -25,6 +25,7 @@ from functools import partial
 from typing import Final
 from uuid import uuid4
 
+from tidelog.wording import listed
 from tidelog_broker.core.metadata.apply import apply
 from tidelog_broker.core.metadata.commands import RecoverCluster, decode_command, encode_command
 from tidelog_broker.core.metadata.image import ClusterImage
@@ -183,4 +184,4 @@ def _whole_image(raft_log: RaftLog) -> ClusterImage:
 
 
 def _ids(configuration: Configuration) -> str:
-    return ", ".join(str(voter.broker_id) for voter in configuration.voters)
+    return listed(voter.broker_id for voter in configuration.voters)

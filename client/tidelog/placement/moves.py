@@ -12,6 +12,7 @@ from tidelog.errors import InvalidRequest
 from tidelog.placement.evening import Evening, Move
 from tidelog.placement.leaders import first
 from tidelog.placement.loads import BrokerLoad, Tally
+from tidelog.wording import listed
 
 
 def drain(
@@ -42,7 +43,7 @@ def drain(
         if new is None:
             raise InvalidRequest(
                 f"no broker is left for a replica of broker {leaving}: {len(members)} brokers are needed, "
-                f"and there are only {sorted({*tally.copies, *stay})}",
+                f"and there are only: {listed(sorted({*tally.copies, *stay}))}",
                 field="broker",
             )
         tally.add(new, None if sizes is None else sizes[number])
@@ -76,7 +77,7 @@ def reassign(
     for members in partitions:
         if len(members) > len(by_id):
             raise InvalidRequest(
-                f"{len(members)} replicas need as many brokers, and there are only {sorted(by_id)}",
+                f"{len(members)} replicas need as many brokers, and there are only: {listed(sorted(by_id))}",
                 field="replication_factor",
             )
     moves = _Moves(by_id, partitions, sizes or [0] * len(partitions), moves_max)

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from tidelog.errors import InvalidRequest
 from tidelog.placement.loads import BrokerLoad, Tally
+from tidelog.wording import listed
 
 
 def resize(
@@ -48,7 +49,8 @@ def resize(
             if not free:
                 there = sorted({*kept, *tally.copies})
                 raise InvalidRequest(
-                    f"{replication_factor} replicas need as many brokers, and there are only {there}",
+                    f"{replication_factor} replicas need as many brokers, and there are only: "
+                    f"{listed(there)}",
                     field="replication_factor",
                 )
             new = min(free, key=lambda broker: (_beside(broker, kept, rack_of), tally.weight(broker), broker))

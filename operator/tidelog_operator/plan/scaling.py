@@ -17,6 +17,7 @@ from typing import Final, TypeAlias
 from tidelog.errors import InvalidRequest
 from tidelog.model import BrokerStanding, PartitionDescription
 from tidelog.placement import BrokerLoad, drain
+from tidelog.wording import listed
 from tidelog_operator.actions import (
     BrokerAction,
     CordonBroker,
@@ -185,6 +186,6 @@ def _stranded(brokers: Sequence[int]) -> str:
     if not brokers:
         return ""
     return (
-        f"Brokers without pods still hold replicas or votes: {', '.join(map(str, brokers))}. Set brokers to "
+        f"Brokers without pods still hold replicas or votes: {listed(brokers)}. Set brokers to "
         f"{max(brokers) + 1}, wait until all brokers are ready, and then set the number that you want."
     )

@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from tidelog.model import PartitionDescription
+from tidelog.wording import listed
 from tidelog_operator.actions import ClusterAction, DeleteObject
 from tidelog_operator.model import BrokerPod, Claim, ClusterObject, ObjectKey
 from tidelog_operator.plan.placement import BrokersView
@@ -103,8 +104,8 @@ def _why_not(broker: int, gone: str, lost: Collection[int], view: BrokersView | 
     voters = view.cluster.voters
     if 2 * len(here.intersection(voters)) <= len(voters):
         return (
-            f"{gone}, and without it too few of the voters {_listed(voters)} are available. Restore a "
-            'volume, or see "When most voters are lost" in docs/operations.md.'
+            f"{gone}, and without it too few of the voters {listed(voters, at_most=NAMED_MAX)} are "
+            'available. Restore a volume, or see "When most voters are lost" in docs/operations.md.'
         )
     away = [
         one.broker_id
@@ -113,7 +114,8 @@ def _why_not(broker: int, gone: str, lost: Collection[int], view: BrokersView | 
     ]
     if away:
         return (
-            f"{gone}. It will be replaced when all other brokers are available; unavailable: {_listed(away)}."
+            f"{gone}. It will be replaced when all other brokers are available; unavailable: "
+            f"{listed(away, at_most=NAMED_MAX)}."
         )
     only = [
         f"{name}/{one.partition}"
@@ -123,8 +125,9 @@ def _why_not(broker: int, gone: str, lost: Collection[int], view: BrokersView | 
     if not only:
         return ""
     return (
-        f"{gone}, and no other broker has all records of {_listed(only)}. Restore the volume. To give up the "
-        "records that only this volume has, delete the claim and the pod of the broker."
+        f"{gone}, and no other broker has all records of {listed(only, at_most=NAMED_MAX)}. Restore the "
+        "volume. To give up the records that only this volume has, delete the claim and the pod of the "
+        "broker."
     )
 
 
@@ -136,11 +139,6 @@ def _partitions(view: BrokersView) -> Iterator[tuple[str, PartitionDescription]]
     for standing in view.cluster.troubled:
         if standing.name not in view.streams:
             yield standing.name, standing.partition
-
-
-def _listed(some: Sequence[int | str]) -> str:
-    more = f" and {len(some) - NAMED_MAX} more" if len(some) > NAMED_MAX else ""
-    return ", ".join(map(str, some[:NAMED_MAX])) + more
 
 
 def _seconds(since: str, now: str) -> float:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final, assert_never
 
 from tidelog.model import StreamSettings
+from tidelog.wording import listed
 from tidelog_operator import actions as do
 from tidelog_operator.model import Manifest
 from tidelog_operator.resources.stateful_set import read_pods
@@ -163,7 +164,7 @@ def _object(manifest: Manifest) -> str:
     if kind != "StatefulSet":
         return f"the {kind} {name}"
     pods = read_pods(manifest)
-    leaving = f", of which {', '.join(map(str, pods.draining))} will be removed" if pods.draining else ""
+    leaving = f", of which {listed(pods.draining)} will be removed" if pods.draining else ""
     return f"the StatefulSet {name} with {_count(pods.count, 'broker')}{leaving}"
 
 

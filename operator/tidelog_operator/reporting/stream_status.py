@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from tidelog.model import PartitionDescription, StreamDescription, id_text
+from tidelog.wording import listed
 from tidelog_operator.model import Manifest, StreamObject
 from tidelog_operator.plan.streams import Finding
 from tidelog_operator.reporting.conditions import Status, condition, kept, timed
@@ -128,9 +129,7 @@ def _sync(existing: StreamDescription) -> Status:
 def _have(partitions: Sequence[int]) -> str:
     if len(partitions) == 1:
         return f"Partition {partitions[0]} has"
-    shown = ", ".join(map(str, partitions[:NAMED_MAX]))
-    more = len(partitions) - NAMED_MAX
-    return f"Partitions {shown}{f' and {more} more' if more > 0 else ''} have"
+    return f"Partitions {listed(partitions, at_most=NAMED_MAX)} have"
 
 
 def _stuck(finding: Finding) -> str:

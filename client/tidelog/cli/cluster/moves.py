@@ -19,6 +19,7 @@ from tidelog.cli.values import count_of, duration_ms, size_bytes
 from tidelog.cli.watching import TIMEOUT, WAIT, watched
 from tidelog.model import PartitionStanding
 from tidelog.model.replica_lag import LOST_STATES, UNREACHABLE
+from tidelog.wording import listed
 
 EXAMPLES = {
     "elect": "tidelog cluster elect orders",
@@ -109,7 +110,7 @@ async def _loss(client: tidelog.Client, name: str, number: int, broker: int) -> 
         else ""
     )
     away = [one.broker_id for one in replicas if one.state == UNREACHABLE and one.broker_id != broker]
-    which = f"broker{'s' if len(away) > 1 else ''} {', '.join(map(str, away))}"
+    which = f"broker{'s' if len(away) > 1 else ''} {listed(away)}"
     others = f"; {which} may hold more, but {'do' if len(away) > 1 else 'does'} not answer" if away else ""
     return f"{kept}{beyond}{others}. Every other committed record is lost for good."
 

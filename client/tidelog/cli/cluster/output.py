@@ -18,6 +18,7 @@ from tidelog.model import (
     id_text,
 )
 from tidelog.model.replica_lag import LOST_STATES, UNREACHABLE
+from tidelog.wording import listed
 
 TROUBLED_SHOWN_MAX = 20
 """Partitions in trouble in a table; JSON has all that the broker names."""
@@ -44,7 +45,7 @@ def cluster_facts(cluster: ClusterDescription) -> Table:
             ("cluster", id_text(cluster.cluster_id)),
             ("version", cluster.software_version),
             ("controller", "none" if cluster.controller is None else cluster.controller),
-            ("voters", ", ".join(map(str, cluster.voters))),
+            ("voters", listed(cluster.voters)),
             ("streams", f"{cluster.stream_count} ({count_of(cluster.partition_count, 'partition')})"),
             *(
                 (name, count_of(count, "partition"))
@@ -92,7 +93,7 @@ def troubled_table(cluster: ClusterDescription) -> Table | None:
     if not cluster.troubled:
         return None
     rows: list[tuple[object, ...]] = [
-        (one.label, _leader(one), _ids(one.partition.isr), _ids(one.partition.lagging), one.min_insync)
+        (one.label, _leader(one), listed(one.partition.isr), listed(one.partition.lagging), one.min_insync)
         for one in cluster.troubled[:TROUBLED_SHOWN_MAX]
     ]
     more = cluster.under_replicated_count + cluster.leaderless_count - len(rows)
@@ -104,8 +105,8 @@ def troubled_table(cluster: ClusterDescription) -> Table | None:
 def moves_table(partitions: Sequence[PartitionStanding]) -> Table:
     rows = [
         (
-            one.label, _leader(one), _ids(one.partition.isr), _ids(one.partition.target),
-            _ids(one.partition.adding), _ids(one.partition.removing),
+            one.label, _leader(one), listed(one.partition.isr), listed(one.partition.target),
+            listed(one.partition.adding), listed(one.partition.removing),
         )
         for one in partitions
     ]  # fmt: skip
@@ -148,10 +149,6 @@ def _broker_row(
 
 def _leader(one: PartitionStanding) -> object:
     return "none" if one.partition.leader is None else one.partition.leader
-
-
-def _ids(brokers: Sequence[int]) -> str:
-    return ", ".join(map(str, brokers))
 
 
 def cluster_json(cluster: ClusterDescription) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from tidelog.cli.errors import Exit, fail
 from tidelog.cli.local.local_cluster import check_broker_installed
 from tidelog.cli.local.processes import python_module
 from tidelog.cli.output import OUTPUT, Output, console, example, facts, print_json
+from tidelog.wording import listed
 
 EXAMPLE = "tidelog cluster recover --data-dir /var/lib/tidelog --force"
 
@@ -63,10 +64,10 @@ def recover(
             [
                 ("cluster", report["cluster_id"]),
                 ("broker", report["broker_id"]),
-                ("voters", _ids(report["voters"])),
+                ("voters", listed(report["voters"])),
                 ("last entry", f"{report['last_index']} of term {report['last_term']}"),
                 ("committed", f"at least up to {report['committed']}"),
-                ("brokers", _ids(report["brokers"])),
+                ("brokers", listed(report["brokers"])),
                 ("streams", report["streams"]),
             ]
         )
@@ -91,7 +92,3 @@ def _run(data_dir: str, options: list[str]) -> dict[str, Any]:
         fail((said[-1] if said else "the recovery ended without a message").removeprefix("tidelog-broker: "))
     report: dict[str, Any] = json.loads(done.stdout)
     return report
-
-
-def _ids(brokers: list[int]) -> str:
-    return ", ".join(map(str, brokers))

@@ -12,6 +12,7 @@ import tidelog
 from tidelog.cli.errors import CommandError, Exit
 from tidelog.errors import InvalidRequest
 from tidelog.model import ClusterDescription
+from tidelog.wording import listed
 
 T = TypeVar("T")
 
@@ -31,5 +32,5 @@ async def of_brokers(client: tidelog.Client, brokers: Sequence[int], work: Await
 
 def not_registered(broker: int, cluster: ClusterDescription) -> CommandError:
     """The error for a broker that the cluster does not know."""
-    known = ", ".join(str(one.broker_id) for one in cluster.brokers)
+    known = listed(one.broker_id for one in cluster.brokers)
     return CommandError(f"broker {broker} is not registered; there are: {known}", Exit.NOT_FOUND)

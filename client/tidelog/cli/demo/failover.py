@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import tidelog
 from tidelog.cli.errors import fail
 from tidelog.cli.local.waiting import holds_within_async
+from tidelog.wording import listed
 
 BEFORE_SECONDS = 1.0
 """How long records are written before the broker is killed."""
@@ -93,5 +94,5 @@ async def wait_in_sync(servers: Sequence[str], stream: str) -> None:
             return set(isr) == set(placed.replicas)
 
         if not await holds_within_async(all_in_sync, IN_SYNC_SECONDS_MAX, pause=0.05):
-            in_sync = ", ".join(map(str, isr))
+            in_sync = listed(isr)
             fail(f"not all replicas are in sync after {IN_SYNC_SECONDS_MAX:g} s, only broker {in_sync}")

@@ -10,6 +10,7 @@ from tidelog.cli.output import Output, console, facts, print_json, table
 from tidelog.cli.values import UNLIMITED, count_of, show_bytes, show_duration_ms, show_time_us
 from tidelog.model import Retention, StreamConfig, StreamDescription, id_text
 from tidelog.model.replica_lag import LOST_STATES
+from tidelog.wording import listed
 
 
 def show(
@@ -55,7 +56,7 @@ def show(
     rows: list[list[object]] = [
         [
             p.partition, "none" if p.leader is None else p.leader, p.leader_epoch,
-            ", ".join(map(str, p.replicas)), ", ".join(map(str, p.isr)),
+            listed(p.replicas), listed(p.isr),
         ]
         for p in stream.partitions
     ]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tidelog.errors import InvalidRequest, VersionConflict
+from tidelog.wording import listed
 from tidelog_broker.core.metadata.image import BrokerImage, ClusterImage
 
 
@@ -11,7 +12,8 @@ def registered(image: ClusterImage, broker: int, *, field: str = "broker") -> Br
     found = image.brokers.get(broker)
     if found is None:
         raise InvalidRequest(
-            f"broker {broker} is not registered; registered brokers: {sorted(image.brokers)}", field=field
+            f"broker {broker} is not registered; registered brokers: {listed(sorted(image.brokers))}",
+            field=field,
         )
     return found
 

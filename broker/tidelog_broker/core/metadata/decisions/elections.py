@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from tidelog.errors import InvalidRequest, PartitionNotFound, StreamNotFound
+from tidelog.wording import listed
 from tidelog_broker.core.metadata.commands import ChangePartitions, PartitionChange
 from tidelog_broker.core.metadata.image import ClusterImage, PartitionImage, StreamImage
 
@@ -98,7 +99,7 @@ def elect_unclean(image: ClusterImage, stream_id: bytes, number: int, broker: in
     if broker not in partition.replicas or there is None or there.fenced:
         raise InvalidRequest(
             f"broker {broker} cannot lead {stream.name}/{number}: the leader must be one of its replicas "
-            f"{list(partition.replicas)}, registered and not fenced",
+            f"{listed(partition.replicas)}, registered and not fenced",
             field="broker",
         )
     return ChangePartitions((PartitionChange(stream_id, number, leader=broker, unclean=True),))

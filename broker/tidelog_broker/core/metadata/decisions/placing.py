@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 
 from tidelog.errors import InvalidRequest, ResourceExhausted, Unavailable
 from tidelog.placement import BrokerLoad, place
+from tidelog.wording import listed
 from tidelog_broker.core.metadata.commands import NewPartition
 from tidelog_broker.core.metadata.decisions.brokers import registered
 from tidelog_broker.core.metadata.image import ClusterImage, Share
@@ -67,8 +68,8 @@ def _check_there(image: ClusterImage, brokers: Sequence[BrokerLoad], replication
     away = [broker.id for broker in image.brokers.values() if not broker.cordoned and not broker.welcome]
     if len(brokers) < replication_factor <= len(brokers) + len(away):
         raise Unavailable(
-            f"{replication_factor} replicas need as many brokers, and brokers {away} are not available now; "
-            "try again, or ask for fewer replicas",
+            f"{replication_factor} replicas need as many brokers, and these are not available now: "
+            f"{listed(away)}; try again, or ask for fewer replicas",
             retry_after_ms=1000,
         )
 
@@ -85,20 +86,21 @@ def _check_given(
     for members in given:
         if len(members) != replication_factor or len({*members}) != replication_factor:
             raise InvalidRequest(
-                f"the replicas {list(members)} are not {replication_factor} different brokers, the number "
-                "in replication_factor",
+                f"the replicas must be {replication_factor} different brokers, the number in "
+                f"replication_factor, not {listed(members)}",
                 field="replicas",
             )
         for broker in members:
             known = registered(image, broker, field="replicas")
             if known.cordoned:
                 raise InvalidRequest(
-                    f"broker {broker} is cordoned and gets no new replicas; choose from {sorted(there)}",
+                    f"broker {broker} is cordoned and gets no new replicas; choose from "
+                    f"{listed(sorted(there))}",
                     field="replicas",
                 )
             if broker not in there:
                 raise Unavailable(
                     f"broker {broker} is not available now and cannot get a replica; try again, or choose "
-                    f"from {sorted(there)}",
+                    f"from {listed(sorted(there))}",
                     retry_after_ms=1000,
                 )

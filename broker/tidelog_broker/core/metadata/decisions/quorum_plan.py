@@ -22,6 +22,7 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from tidelog.errors import InvalidRequest
+from tidelog.wording import listed
 from tidelog_broker.core.metadata.commands import ChangeBroker
 from tidelog_broker.core.metadata.decisions.brokers import registered
 from tidelog_broker.core.metadata.image import ClusterImage, Vote
@@ -74,8 +75,8 @@ def add_voter(image: ClusterImage, broker: int, voters_wanted: int) -> ChangeBro
     said = [other.id for other in image.brokers.values() if other.vote is Vote.WANTED]
     if len(said) >= voters_wanted:
         raise InvalidRequest(
-            f"brokers {said} are set to vote already, and the setting `voters` allows {voters_wanted}; "
-            "remove one of them, or raise the setting",
+            f"the setting `voters` allows {voters_wanted}, and these brokers are set to vote already: "
+            f"{listed(said)}; remove one of them, or raise the setting",
             field="broker",
         )
     return ChangeBroker(broker, vote=Vote.WANTED)

@@ -23,6 +23,7 @@ from tidelog.errors import InvalidRequest, Unavailable, VersionConflict
 from tidelog.model import REPLICATION_FACTOR_MAX
 from tidelog.placement import BrokerLoad
 from tidelog.placement import drain as drained
+from tidelog.wording import listed
 from tidelog_broker.core.metadata.commands import ChangeBroker, ChangePartitions, PartitionChange, SetThrottle
 from tidelog_broker.core.metadata.decisions.brokers import check_version, registered
 from tidelog_broker.core.metadata.decisions.elections import PartitionKey, candidates, existing_partition
@@ -207,8 +208,9 @@ def _towards(
     minimum = min(stream.config.min_insync_replicas, len(origin), len(target))
     if dropped and (len(isr) < minimum or leader is None):
         raise Unavailable(
-            f"{stream.name}/{number} needs its replicas on brokers {sorted(dropped)} now: without them fewer "
-            f"than {minimum} would be in sync; wait until other replicas have caught up",
+            f"{stream.name}/{number} still needs its replicas on these brokers: {listed(sorted(dropped))}; "
+            f"without them fewer than {minimum} replicas would be in sync; wait until other "
+            "replicas have caught up",
             retry_after_ms=1000,
         )
     return PartitionChange(
@@ -243,7 +245,7 @@ def _check(
     if len(set(target)) != len(target) or not 1 <= len(target) <= REPLICATION_FACTOR_MAX:
         raise InvalidRequest(
             f"the replicas of {where} must be 1 to {REPLICATION_FACTOR_MAX} different brokers, "
-            f"not {list(target)}",
+            f"not {listed(target)}",
             field="replicas",
         )
     for broker in target:
