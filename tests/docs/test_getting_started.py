@@ -65,5 +65,5 @@ def test_the_steps_of_the_document_work_in_their_order(cluster: Addresses, tmp_p
     assert "True" in output  # the acknowledgement of the repeat says that it is a duplicate
     assert "orders/0 offset 2" in output
     assert "b'first order'" in output
-    assert "deleted orders" in output
+    assert "deleted stream orders" in output
     assert (tmp_path / "orders.parquet").stat().st_size > 0

@@ -111,7 +111,7 @@ def test_only_the_operator_may_remove_brokers(plane: ControlPlane, cluster: Clus
 
     refused = plane.kubectl("scale", "statefulset", "main", "--replicas=2", fails=True)
 
-    assert "lower spec.brokers of the Cluster instead" in refused
+    assert "Lower spec.brokers of the Cluster instead" in refused
     assert cluster.ready_pods() == 3
 
 

@@ -292,9 +292,9 @@ def test_the_operator_works_with_its_own_account(plane: ControlPlane, operator: 
 @pytest.mark.usefixtures("operator")
 def test_the_operator_creates_a_cluster_with_its_own_account(plane: ControlPlane) -> None:
     made = {
-        "Created made the ConfigMap main-formation",
-        "Applied applied the PodDisruptionBudget main",
-        "Applied applied the StatefulSet main with 1 broker",
+        "Created Created the ConfigMap main-formation.",
+        "Applied Applied the PodDisruptionBudget main.",
+        "Applied Applied the StatefulSet main with 1 broker.",
     }
 
     wait_until(lambda: len(described(plane, "clusters.tidelog.io", "main")) >= 6, "all events are written")
