@@ -1,4 +1,4 @@
-"""A bound on what is kept in memory of the indexes of segments that are read but not written."""
+"""A bound on the memory for the indexes of closed segments, which are read but not written."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections import OrderedDict
 from typing import Protocol
 
 LOADED_BYTES_MAX = 32 << 20
-"""Indexes of closed segments in memory, of all logs together."""
+"""Size limit of the closed segments' indexes in memory, for all logs together."""
 
 
 class Unloadable(Protocol):
-    """Holds an index that can be loaded again."""
+    """An object with an index in memory that can be unloaded and loaded again."""
 
     def unload_index(self) -> None: ...
 
 
 class LoadedIndexes:
-    """A bound on the indexes of closed segments in memory; the first loaded goes first."""
+    """The indexes of closed segments in memory, up to a bound; the index loaded first is unloaded first."""
 
     def __init__(self, bytes_max: int = LOADED_BYTES_MAX) -> None:
         self._bytes_max = bytes_max
@@ -26,7 +26,7 @@ class LoadedIndexes:
         self.held_bytes = 0
 
     def loaded(self, owner: Unloadable, size: int) -> None:
-        """Takes note of a loaded index and unloads others if there are too many."""
+        """Registers a loaded index, and unloads older indexes while the total size exceeds the bound."""
         dropped: list[Unloadable] = []
         with self._lock:
             self.held_bytes += size - self._sizes.pop(id(owner), (owner, 0))[1]

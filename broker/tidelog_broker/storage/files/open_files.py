@@ -12,7 +12,7 @@ from tidelog_broker.storage.files.protocol import File, Files
 
 
 class Held:
-    """An open file that is in use; the same object for everybody who uses the path."""
+    """An open file and the number of its users; all users of a path share the same object."""
 
     __slots__ = ("file", "forgotten", "path", "users")
 
@@ -21,15 +21,15 @@ class Held:
         self.file = file
         self.users = 0
         self.forgotten = False
-        """The path stands for another file by now: closed when the last user lets go."""
+        """The path now names another file: this file is closed when its last user releases it."""
 
 
 class OpenFiles:
-    """A bound on open files: descriptors are opened on use and closed when others need the room.
+    """The open files, up to a bound: opened on use, closed when unused and the bound is exceeded.
 
-    A file in use is never closed, and one with unsynced bytes is in use until its sync:
-    an fsync must go through the descriptor that was written through. Over the bound by
-    files in use alone, it gives way rather than fail. Safe for many threads.
+    A file in use is never closed. A file with unsynced bytes stays in use until its sync, because an
+    fsync must go through the same descriptor as the writes. If the files in use alone exceed the
+    bound, the bound is exceeded and no call fails. Safe for many threads.
     """
 
     def __init__(self, files: Files, open_files_max: int = 512) -> None:
@@ -38,12 +38,12 @@ class OpenFiles:
         self._lock = threading.Lock()
         self._entries: dict[str, Held] = {}
         self.damaged_folders: dict[str, None] = {}
-        """Of logs with a range that cannot be read, perhaps of some that are gone: whoever looks for damage
-        among thousands of logs looks here first."""
+        """Folders of logs with an unreadable range, perhaps also of removed logs. A search for damage
+        among thousands of logs begins here."""
         self.indexes = LoadedIndexes()
-        """What of the files' indexes is in memory."""
+        """The indexes of closed segments that are in memory."""
         self._idle: OrderedDict[str, Held] = OrderedDict()
-        """Open and unused, the longest unused first."""
+        """Open files without users, the longest unused first."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -83,18 +83,18 @@ class OpenFiles:
                 self._evict()
 
     def forget(self, path: str) -> None:
-        """Closes the file as soon as nobody uses it; the next use opens what then has this name."""
+        """Closes the file as soon as it has no users; the next use opens the file that then has this name."""
         with self._lock:
             self._forget(path)
 
     def forget_below(self, folder: str) -> None:
-        """Forgets every file in a folder, which is about to get another name."""
+        """Forgets every file in a folder. To be called before the folder is renamed."""
         with self._lock:
             for path in [path for path in self._entries if path.startswith(f"{folder}/")]:
                 self._forget(path)
 
     def close(self) -> None:
-        """Closes everything that is not in use, and the rest as soon as it is not."""
+        """Closes all files without users now, and each other file when its last user releases it."""
         with self._lock:
             for path in list(self._entries):
                 self._forget(path)
@@ -114,6 +114,6 @@ class OpenFiles:
 
 
 def _close(held: Held) -> None:
-    # Nothing unsynced is in it, so nothing can be lost by an error here.
+    # The file has no unsynced bytes, so an error here cannot lose data.
     with contextlib.suppress(OSError):
         held.file.close()

@@ -1,4 +1,4 @@
-"""The operating system's files, as the protocol `Files` wants them."""
+"""Implements the protocol `Files` with the files of the operating system."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from tidelog_broker.storage.files.protocol import Bytes, Volume
 
 _libc = ctypes.CDLL(None, use_errno=True)
-"""For syncfs, which `os` does not have. A call lets other threads go on, as those of `os` do."""
+"""For syncfs, which `os` lacks. Other threads continue during a call, as with the calls of `os`."""
 
 VECTOR_MAX = 1024
 """Buffers in one vectored write (IOV_MAX on Linux)."""
@@ -28,7 +28,7 @@ class OsFile:
         data = os.pread(self._fd, length, position)
         if len(data) == length or not data:
             return data
-        # A signal or a very large read can cut one call short; only an empty one means the end.
+        # A signal or a very large read can shorten a result; only an empty result means the end of the file.
         parts, got = [data], len(data)
         while got < length:
             more = os.pread(self._fd, length - got, position + got)
@@ -67,7 +67,7 @@ class OsFile:
 
 
 class OsVolume:
-    """A file system of the operating system, by a descriptor of a folder on it."""
+    """A file system of the operating system, held by the descriptor of a folder on it."""
 
     __slots__ = ("_fd", "_path")
 

@@ -1,8 +1,8 @@
-"""The one door to the file system (DESIGN section 4, last paragraph).
+"""The only access to the file system (DESIGN section 4, last paragraph).
 
-Everything the broker keeps goes through `Files`, so that a simulator can put a disk behind it that
-tears writes and forgets unsynced bytes, and a recorder can sit under a real broker. `os_files` is the
-real thing.
+The broker reads and writes all its data through `Files`. So the simulator can put a disk behind it that
+tears writes and loses unsynced bytes, and a recorder can run under a real broker. `os_files` implements
+it with the operating system.
 
 Paths are absolute strings. Every operation may raise OSError.
 """
@@ -18,10 +18,10 @@ Bytes: TypeAlias = bytes | memoryview | pa.Buffer
 
 
 class File(Protocol):
-    """An open file. Positions are given with each call, none is kept."""
+    """An open file. Each call states its position; the file keeps none."""
 
     def pread(self, length: int, position: int) -> bytes:
-        """Up to `length` bytes from `position` on; fewer only at the end of the file."""
+        """Reads up to `length` bytes from `position` on; fewer only at the end of the file."""
 
     def pwrite(self, buffers: Sequence[Bytes], position: int) -> int:
         """Writes the buffers one after the other; returns the bytes written, which may be fewer."""
@@ -31,21 +31,22 @@ class File(Protocol):
     def truncate(self, size: int) -> None: ...
 
     def datasync(self) -> None:
-        """Makes the content and the size durable. Never retried after a failure."""
+        """Makes the content and the size durable. The caller never retries it after a failure."""
 
     def drop_cache(self, position: int, length: int) -> None:
-        """Asks that the next read of this range comes from the disk."""
+        """Asks the operating system to read this range from the disk at the next read."""
 
     def close(self) -> None: ...
 
 
 class Volume(Protocol):
-    """The file system below a path, held open so that no error of it is missed."""
+    """The file system that holds a path. It is held open so that no write-back error is missed."""
 
     def syncfs(self) -> None:
-        """Makes all files and names durable that were written before the call. Never retried after a failure.
+        """Makes all files and names durable that were written before the call.
 
-        An error of writing anything back since the volume was opened is raised, once.
+        Raises, once, any write-back error since the volume was opened. The caller never retries it
+        after a failure.
         """
 
     def close(self) -> None: ...
@@ -55,20 +56,20 @@ class Files(Protocol):
     """A file system."""
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """For reading and writing; `create` makes an empty file where none is."""
+        """Opens a file for reading and writing; `create` makes an empty file if it does not exist."""
 
     def exists(self, path: str) -> bool: ...
 
     def file_size(self, path: str) -> int: ...
 
     def list(self, path: str) -> list[str]:
-        """The names in a folder, sorted; FileNotFoundError if there is none."""
+        """The names in a folder, sorted; FileNotFoundError if the folder does not exist."""
 
     def make_dir(self, path: str) -> None:
-        """With its parents; fine if it is there. Not durable before `sync_dir` of each parent."""
+        """Makes a folder and its parents; no error if it exists. Durable after `sync_dir` of each parent."""
 
     def rename(self, source: str, target: str) -> None:
-        """Atomic; replaces `target`. Durable after `sync_dir` of the folder."""
+        """Renames atomically and replaces `target`. Durable after `sync_dir` of the folder."""
 
     def remove(self, path: str) -> None: ...
 
@@ -78,7 +79,7 @@ class Files(Protocol):
         """Makes the entries of a folder durable."""
 
     def open_volume(self, path: str) -> Volume:
-        """The file system that `path` is on. What fails before this call, its `syncfs` does not tell."""
+        """Opens the file system that holds `path`; its `syncfs` does not report earlier errors."""
 
     def free_bytes(self, path: str) -> int:
-        """What an unprivileged writer may still write on the volume of `path`."""
+        """The bytes that an unprivileged process may still write on the volume of `path`."""

@@ -1,9 +1,9 @@
-"""Room set aside on the volume, for what must be written even when the disk is full (DESIGN 4.4).
+"""Disk space kept free for the writes that must succeed even on a full disk (DESIGN 4.4).
 
-A file of zeros that takes up space until the metadata log or a checkpoint meets a full
-disk; then it is emptied, the write is tried once more, and the file is made again when
-there is room for it twice over. Records never have it emptied: their writes are refused, and go on being
-refused until it is set aside again, whatever room there is meanwhile.
+The reserve is a file of zeros. When a write of the metadata log or of a checkpoint fails because the disk
+is full, the broker empties the file and repeats the write once. It fills the file again when twice
+its size is free. Writes of records never empty the reserve: on a full disk they are refused. While the
+reserve is empty, records stay refused, no matter how much space becomes free.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CHUNK = bytes(1 << 20)
 
 
 class Reserve:
-    """The reserve of one data directory; `size` 0: none. Safe for threads."""
+    """The reserve of one data directory; `size` 0: there is no reserve. Safe for many threads."""
 
     def __init__(self, files: Files, folder: str, size: int = RESERVE_BYTES) -> None:
         self._files = files
@@ -39,9 +39,9 @@ class Reserve:
         self._lock = threading.Lock()
         self.size = size
         self.held = False
-        """Whether the room is set aside now."""
+        """Whether the file has its full size now."""
         self.released = False
-        """It was needed, and has not been set aside since: the room is not for records."""
+        """The reserve was emptied and not filled since: the free space is not for records."""
 
     def __repr__(self) -> str:
         return (
@@ -49,7 +49,7 @@ class Reserve:
         )
 
     def check_records(self) -> None:
-        """Raises `DiskFull` while what room there is belongs to metadata and checkpoints."""
+        """Raises `DiskFull` while the free space is kept for metadata and checkpoints."""
         if self.released:
             raise DiskFull(
                 f"the broker's disk is full: what was set aside is in use for metadata; records are taken "
@@ -58,9 +58,9 @@ class Reserve:
             )
 
     def restore(self) -> bool:
-        """Sets the room aside if it is not and the volume has it twice; whether it is held then.
+        """Fills the reserve if twice its size is free on the volume; returns whether it is held.
 
-        Worth a call now and then: it costs one look while the reserve is held.
+        To be called periodically: while the reserve is held, a call costs next to nothing.
         """
         with self._lock:
             if self.held or not self.size:
@@ -70,9 +70,9 @@ class Reserve:
             return self.held
 
     def run(self, operation: Callable[[], T]) -> T:
-        """`operation()`, and once more with the reserve released if the disk is full.
+        """Calls `operation`; if the disk is full, releases the reserve and calls it once more.
 
-        The operation must be one that can be repeated. Raises what it raises.
+        The operation must be repeatable. Its errors pass through.
         """
         try:
             return operation()
@@ -109,7 +109,7 @@ class Reserve:
             file = self._files.open(self._path)
             try:
                 file.truncate(0)
-                # Some file systems give the room back only when the truncation is on disk.
+                # Some file systems free the space only when the truncation is on disk.
                 with contextlib.suppress(OSError):
                     file.datasync()
             finally:

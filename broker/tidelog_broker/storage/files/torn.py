@@ -1,23 +1,23 @@
-"""Whether a write that a loss of power cut short can have left bytes that fail their checks (DESIGN 4, 2b).
+"""Tells a torn write from rot: could a power loss during a write leave these bytes (DESIGN 4, 2b)?
 
-A file that only grows has room that was never written before, and a file system shows what did
-not come to such room as zeros. A disk takes a sector as a whole or not at all. So a torn write
-lacks at least one sector, or the file ends inside it. Bytes that lack none were all on the disk
-once, perhaps flushed and acknowledged, and changed there.
+A file that only grows gets space that was never written before. The file system shows the parts of such
+space that the write did not reach as zeros. A disk writes a sector as a whole or not at all. So a torn
+write lacks at least one sector, or the file ends inside it. If no sector is missing, all bytes were on
+disk once, perhaps flushed and acknowledged, and changed there later: that is rot.
 
-The reverse does not hold: zeros may have been written, and a disk may forget what it called
-flushed. What lacks a sector passes for torn. Neighbours: `recovery` and `raft.recovery` ask;
-`leader_epochs` has the same rule for its last entry.
+The reverse does not hold: a missing sector may be zeros that were written on purpose, and a disk may
+lose a sector that it reported as flushed. Bytes that lack a sector are treated as torn.
+Neighbours: `recovery` and `raft.recovery` call it; `leader_epochs` has the same rule for its last entry.
 """
 
 from __future__ import annotations
 
 SECTOR_BYTES = 512
-"""The least that a disk takes as a whole; those with larger sectors lack several at once."""
+"""The smallest unit that a disk writes as a whole; a larger sector counts as several units."""
 
 
 def lacks_a_sector(data: bytes, position: int) -> bool:
-    """Whether a sector, or what `data` has of one, is all zeros; `data` begins at `position` of its file."""
+    """Whether a sector, or its part in `data`, is all zeros; `data` starts at `position` of its file."""
     start = 0
     while start < len(data):
         end = start + SECTOR_BYTES - (position + start) % SECTOR_BYTES

@@ -1,10 +1,11 @@
-"""When one flush of the whole file system (syncfs) stands for those of many files (DESIGN 4.3).
+"""Decides whether one flush of the file system (syncfs) may replace the flushes of many files (DESIGN 4.3).
 
-A flush of one file costs the disk a round trip and the file system a commit; one of the file system
-costs little more, however many files it takes along. But it takes everything along that others wrote
-there, and tells of their errors, and before Linux 5.17 it did not tell of all. So it is used only where
-somebody has looked: `judge` says once, at the start, whether it is safe. Neighbours: `files` makes the
-call, `store` has the logs flushed so, `writing.write_rounds` says of each round whether it is quicker.
+A flush of one file costs the disk a round trip and the file system a commit. A flush of the file system
+costs little more, no matter how many files it writes. But it also writes the files of other programs
+on that file system and reports their errors, and before Linux 5.17 it did not report all errors. So it is
+used only where it is known to be safe: `judge` decides that once, at the start. Neighbours: `files` makes
+the call, `store` flushes the logs with it, `writing.write_rounds` decides for each round whether it is
+quicker.
 """
 
 from __future__ import annotations
@@ -17,19 +18,20 @@ VOLUME_FLUSH_LOGS_MIN: Final = 8
 """Fewer logs with new bytes are flushed file by file. Measured: from four files on one call is quicker."""
 
 KERNEL_MIN: Final = (5, 17)
-"""From this Linux on syncfs tells of every error of the file system."""
+"""From this version of Linux on, syncfs reports every error of the file system."""
 
 FILE_SYSTEMS: Final = ("ext4", "xfs")
-"""Of which it is known that their syncfs waits for data, sizes and names, and for the disk's own cache."""
+"""File systems whose syncfs is known to wait for data, sizes and names, and for the disk's own cache."""
 
 Wish: TypeAlias = Literal["auto", "on", "off"]
-"""auto: if the data directory is a mount of its own; on: whoever configures it vouches for the rest of it."""
+"""The setting. auto: syncfs is used if the data directory is a mount of its own. on: the administrator
+vouches for the rest of the mount. off: syncfs is never used."""
 
 
 class Judgement(NamedTuple):
     safe: bool
     reason: str
-    """Why, or why not, for the log and /debug/state."""
+    """Why syncfs is safe or not; shown in the broker's log and in /debug/state."""
 
 
 class Mount(NamedTuple):
@@ -38,15 +40,16 @@ class Mount(NamedTuple):
     device: tuple[int, int]
     """Major and minor number."""
     root: str
-    """Which folder of the file system is mounted; `/`: all of it."""
+    """The folder of the file system that is mounted; `/`: the whole file system."""
     point: str
     type: str
 
 
 def judge(wish: Wish, path: str, device: tuple[int, int], release: str, mountinfo: str) -> Judgement:
-    """Whether syncfs is safe for the data directory at `path`, an absolute path without links.
+    """Decides whether syncfs is safe for the data directory at `path`, an absolute path without links.
 
-    `device`: that the folder is on; `release`: the kernel's; `mountinfo`: the text of that file.
+    `device`: the device that holds the folder. `release`: the kernel's release. `mountinfo`: the text of
+    /proc/self/mountinfo.
     """
     if wish == "off":
         return Judgement(False, "the setting syncfs is off")
@@ -67,7 +70,7 @@ def judge(wish: Wish, path: str, device: tuple[int, int], release: str, mountinf
 
 
 def judge_here(wish: Wish, path: str) -> Judgement:
-    """`judge` of a folder on this machine."""
+    """Calls `judge` for a folder on this machine."""
     try:
         real = os.path.realpath(path)
         number = os.stat(real).st_dev
@@ -79,7 +82,7 @@ def judge_here(wish: Wish, path: str) -> Judgement:
 
 
 def mount_of(path: str, mountinfo: str) -> Mount | None:
-    """What is mounted at `path`, or nearest above it; of several at one place the last covers the others."""
+    """The mount at `path` or nearest above it; the last of several at one place covers the others."""
     found: Mount | None = None
     for line in mountinfo.splitlines():
         mount = _parse(line)
@@ -91,7 +94,7 @@ def mount_of(path: str, mountinfo: str) -> Mount | None:
 
 
 def _parse(line: str) -> Mount | None:
-    """None: no line that proc(5) describes."""
+    """Parses a line of mountinfo; None: the line does not have the form that proc(5) describes."""
     words = line.split(" ")
     if "-" not in words[6:]:
         return None
@@ -107,11 +110,11 @@ def _is_below(path: str, point: str) -> bool:
 
 
 def _unescaped(text: str) -> str:
-    """Blanks and backslashes stand as three octal digits."""
+    """Decodes blanks and backslashes, which mountinfo writes as three octal digits."""
     return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), text)
 
 
 def _version(release: str) -> tuple[int, int]:
-    """(0, 0) if it is not written as kernels write it."""
+    """The major and minor version of a kernel's release; (0, 0) if it has another form."""
     found = re.match(r"(\d+)\.(\d+)", release)
     return (int(found[1]), int(found[2])) if found is not None else (0, 0)

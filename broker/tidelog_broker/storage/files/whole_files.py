@@ -1,6 +1,6 @@
 """Operations on whole files: reads and writes, atomic replacement, flushes at a start.
 
-They are built from the few operations of `Files` and behave the same over all implementations.
+They use only the operations of `Files`, so they behave the same with all its implementations.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from tidelog_broker.errors import StorageFailure
 from tidelog_broker.storage.files.protocol import Bytes, File, Files
 
 UNOPENED_ERRNOS = frozenset({errno.EACCES, errno.EMFILE, errno.ENFILE, errno.ENOENT, errno.ENOTDIR})
-"""Nothing was flushed: there is no such folder, or no right to it, or too many files are open."""
+"""Nothing was flushed: the folder does not exist, access is denied, or too many files are open."""
 
 
 def write_all(file: File, buffers: Sequence[Bytes], position: int) -> int:
-    """Writes all of `buffers` or raises OSError; returns their bytes.
+    """Writes all of `buffers` or raises OSError; returns the number of bytes.
 
-    A short write without an error means a full disk about to say so: it is asked for
-    the rest once more, so that the caller gets the operating system's own reason.
+    A short write without an error usually means that the disk is full. The rest is then written with another
+    call, so that the caller gets the operating system's own reason.
     """
     total = sum(map(len, buffers))
     written = file.pwrite(buffers, position)
@@ -35,7 +35,7 @@ def write_all(file: File, buffers: Sequence[Bytes], position: int) -> int:
 
 
 def read_file(files: Files, path: str) -> bytes:
-    """The whole content of a small file."""
+    """Reads the whole content of a small file."""
     file = files.open(path)
     try:
         return file.pread(file.size(), 0)
@@ -44,7 +44,7 @@ def read_file(files: Files, path: str) -> bytes:
 
 
 def is_folder(files: Files, path: str) -> bool:
-    """Whether `path`, which is there, is a folder."""
+    """Whether `path`, which must exist, is a folder."""
     try:
         files.list(path)
     except NotADirectoryError:
@@ -53,7 +53,7 @@ def is_folder(files: Files, path: str) -> bool:
 
 
 def replace_file(files: Files, path: str, data: bytes) -> None:
-    """Puts `data` in the place of `path`, durably: after a crash there is the old or the new, whole."""
+    """Replaces the content of `path` durably: after a crash the file is the old or the new one, whole."""
     temporary = f"{path}.tmp"
     if files.exists(temporary):
         files.remove(temporary)
@@ -66,7 +66,7 @@ def replace_file(files: Files, path: str, data: bytes) -> None:
             file.close()
         files.rename(temporary, path)
     except OSError:
-        # A full disk gets its room back; a leftover would harm nothing else.
+        # This frees space on a full disk; a leftover file would do no other harm.
         with contextlib.suppress(OSError):
             files.remove(temporary)
         raise
@@ -74,10 +74,10 @@ def replace_file(files: Files, path: str, data: bytes) -> None:
 
 
 def flush_found(file: File, path: str) -> None:
-    """Makes content durable that a start is about to believe; raises `StorageFailure`.
+    """Makes content durable before a start relies on it; raises `StorageFailure`.
 
-    A failed flush leaves pages in the cache that the disk lacks: the next start must not believe them either
-    (DESIGN 4.3).
+    After a failed flush the page cache holds data that the disk lacks: the next start must not rely on it
+    either (DESIGN 4.3).
     """
     try:
         file.datasync()
@@ -86,9 +86,9 @@ def flush_found(file: File, path: str) -> None:
 
 
 def sync_found(files: Files, folder: str) -> None:
-    """Makes names durable that a start is about to believe, as `flush_found` does content.
+    """Makes the names in a folder durable before a start relies on them, as `flush_found` does for content.
 
-    A folder that cannot even be opened is no failed flush: that raises OSError.
+    If the folder cannot even be opened, no flush failed: that raises OSError.
     """
     try:
         files.sync_dir(folder)
