@@ -1,8 +1,8 @@
-"""Walking over the batches of a segment by their headers, which say where the next one begins.
+"""Walks over the batches of a segment by their headers, which state where the next batch begins.
 
-Headers are believed when their CRC holds; bodies are not looked at. That is what finding
-an offset takes. Neighbours: `segment` walks from where its index says, `scan` checks every
-byte instead and steps over what fails.
+A header counts if its CRC holds; bodies are not read. That is enough to find an offset.
+Neighbours: `segment` walks from the position that its index returns, `scan` checks every byte
+instead and steps over damage.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tidelog_broker.storage.files.protocol import File
 from tidelog_broker.storage.points import PartitionKey
 
 WALK_BYTES = 64 << 10
-"""Read at a time."""
+"""Size of one read."""
 
 
 def header_holds(raw: bytes, header: BatchHeader, key: PartitionKey) -> bool:
@@ -28,10 +28,10 @@ def header_holds(raw: bytes, header: BatchHeader, key: PartitionKey) -> bool:
 def walk_headers(
     file: File, path: str, key: PartitionKey, position: int, end: int
 ) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and header of each batch from a boundary on, up to `end`.
+    """Yields position and header of each batch from a batch boundary on, up to `end`.
 
-    Raises `DataCorrupt` where a header does not hold or does not follow the one before
-    it; `path` is for its message.
+    Raises `DataCorrupt` if a header does not hold or does not follow the previous header; `path` is
+    for the message.
     """
     follows = -1
     window, window_at = b"", 0
@@ -57,7 +57,7 @@ def walk_headers(
 
 
 def read_bytes(file: File, path: str, length: int, position: int) -> bytes:
-    """Up to `length` bytes from `position` on; raises `DataCorrupt` for what the disk cannot read."""
+    """Reads up to `length` bytes from `position` on; raises `DataCorrupt` if the disk cannot read them."""
     try:
         return file.pread(length, position) if length > 0 else b""
     except OSError as error:

@@ -1,13 +1,13 @@
 """Sparse indexes of a segment: offset → position and timestamp → offset.
 
-Both are caches (DESIGN 4.1): they say where to start walking the batch headers, never
-what is there. Missing, short or wrong ones cost time, not truth.
+Both are caches (DESIGN 4.1): they say where a walk over the batch headers starts, never what is
+there. A missing, short or wrong index costs time, but never makes a result wrong.
 
-On disk, little-endian, one entry of each for an indexed batch: ``.index`` (u32 offset
+On disk, little-endian, each file has one entry for each indexed batch: ``.index`` (u32 offset
 relative to the segment's base, u32 position), ``.timeindex`` (i64 largest timestamp in
 the segment up to and including that batch, µs; u32 relative offset; u32 check). The
-check is a CRC-32C that goes on from entry to entry, over the entries of both files,
-beginning with the segment's base offset: what holds is right as a whole up to there.
+check is a CRC-32C over all entries of both files so far; it begins with the segment's base
+offset. If an entry's check holds, all entries up to it are right.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from bisect import bisect_left, bisect_right
 from tidelog.records.checksum import crc32c
 
 INDEX_INTERVAL_BYTES = 32 << 10
-"""A batch gets an entry when this much log lies between it and the last entry."""
+"""A batch gets an entry if it lies at least this far behind the last indexed batch."""
 
 RELATIVE_OFFSET_MAX = (1 << 32) - 1
-"""Offsets in a segment are kept relative to its base."""
+"""Largest offset relative to the segment's base, which an index entry can hold."""
 
 _OFFSET_ENTRY = struct.Struct("<II")
 
@@ -47,21 +47,21 @@ class SparseIndex:
         self._check = crc32c(base_offset.to_bytes(8, "little"))
         """The check of the last saved entry."""
         self.saved = 0
-        """Entries that are in the files."""
+        """Number of entries that are in the files."""
         self.stale = False
-        """The files hold more than the saved entries, and that is wrong."""
+        """The files hold more than the saved entries, and the rest of their content is wrong."""
 
     def __len__(self) -> int:
         return len(self._relative)
 
     @property
     def memory_bytes(self) -> int:
-        """About."""
+        """The approximate size in memory."""
         return 400 + _ENTRY_BYTES_IN_MEMORY * len(self)
 
     @property
     def last_position(self) -> int:
-        """Position of the last indexed batch, −1 if there is none."""
+        """Position of the last indexed batch; −1 if there is none."""
         return self._positions[-1] if self._positions else -1
 
     @property
@@ -70,7 +70,7 @@ class SparseIndex:
         return self._maxima[-1] if self._maxima else None
 
     def note(self, relative: int, position: int, maximum: int, *, always: bool = False) -> None:
-        """Offers a batch; it gets an entry if the interval has passed or `always`."""
+        """Adds an entry for a batch if the interval since the last entry has passed, or if `always`."""
         if self._positions:
             last = self._positions[-1]
             if position <= last or (position - last < INDEX_INTERVAL_BYTES and not always):
@@ -80,29 +80,29 @@ class SparseIndex:
         self._maxima.append(maximum)
 
     def position_at_or_before(self, relative: int) -> int:
-        """Where to start looking for a relative offset; 0 when no entry lies before it."""
+        """The position where a search for a relative offset starts; 0 if no entry lies before it."""
         at = bisect_right(self._relative, relative) - 1
         return self._positions[at] if at >= 0 else 0
 
     def position_before_time(self, timestamp_us: int) -> int:
-        """Where to start looking for the first batch that reaches a timestamp."""
+        """The position where a search for the first batch that reaches a timestamp starts."""
         at = bisect_left(self._maxima, timestamp_us) - 1
         return self._positions[at] if at >= 0 else 0
 
     def position_after(self, position: int) -> int | None:
-        """The next indexed batch behind a position."""
+        """The position of the next indexed batch behind a position; None if there is none."""
         at = bisect_right(self._positions, position)
         return self._positions[at] if at < len(self._positions) else None
 
     def extend_from(self, other: SparseIndex, position: int) -> None:
-        """Takes over the entries of `other` from a position on."""
+        """Appends the entries of `other` from a position on."""
         start = bisect_left(other._positions, position)
         self._relative += other._relative[start:]
         self._positions += other._positions[start:]
         self._maxima += other._maxima[start:]
 
     def unsaved(self) -> tuple[bytes, bytes, int]:
-        """What the two files lack, as bytes, and the check to give to `was_saved`."""
+        """The entries that the two files lack, as bytes, and the check to pass to `was_saved`."""
         offsets, times, check = bytearray(), bytearray(), self._check
         for i in range(self.saved, len(self._relative)):
             place = _OFFSET_ENTRY.pack(self._relative[i], self._positions[i])
@@ -114,17 +114,17 @@ class SparseIndex:
         return bytes(offsets), bytes(times), check
 
     def was_saved(self, check: int) -> None:
-        """All entries are in the files."""
+        """Records that all entries are in the files."""
         self.saved, self._check, self.stale = len(self._relative), check, False
 
     @property
     def saved_bytes(self) -> tuple[int, int]:
-        """Where the unsaved entries go in the two files. Bytes."""
+        """The positions of the unsaved entries in the two files. Bytes."""
         return self.saved * _OFFSET_ENTRY.size, self.saved * _TIME_ENTRY_BYTES
 
     @classmethod
     def load(cls, base_offset: int, offsets: bytes, times: bytes, end_position: int) -> SparseIndex:
-        """What two files hold of a segment that ends at `end_position`, as far as the checks hold."""
+        """Reads the entries of a segment that ends at `end_position`, up to the first wrong check."""
         index = cls(base_offset)
         check = index._check
         count = min(len(offsets) // _OFFSET_ENTRY.size, len(times) // _TIME_ENTRY_BYTES)

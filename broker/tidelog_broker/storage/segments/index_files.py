@@ -1,7 +1,7 @@
 """The two files of a segment's index, ``.index`` and ``.timeindex`` (DESIGN 4.1).
 
-They are caches: nothing is synced, and one without the other is as good as none.
-Neighbours: `index` says what stands in them and how far it holds, `segment` decides when
+They are caches: nothing is synced, and one file without the other counts as no index.
+Neighbours: `index` defines their content and checks it, `segment` decides when
 they are read and written. All functions take the segment's path without its suffix and
 raise OSError.
 """
@@ -16,18 +16,18 @@ INDEX_SUFFIXES = (".index", ".timeindex")
 
 
 def index_paths(stem: str) -> tuple[str, str]:
-    """Of the offsets and of the times."""
+    """The paths of the offset index and of the time index."""
     offsets, times = INDEX_SUFFIXES
     return stem + offsets, stem + times
 
 
 def has_index_files(files: OpenFiles, stem: str) -> bool:
-    """Whether there is any of the two."""
+    """Whether at least one of the two files exists."""
     return any(files.files.exists(path) for path in index_paths(stem))
 
 
 def load_index(files: OpenFiles, stem: str, base_offset: int, end_position: int) -> SparseIndex:
-    """What the files hold of a segment that ends at `end_position`, which may be nothing."""
+    """Loads the index of a segment that ends at `end_position`; it may be empty."""
     offsets_path, times_path = index_paths(stem)
     data = (b"", b"")
     if files.files.exists(offsets_path) and files.files.exists(times_path):
@@ -37,7 +37,7 @@ def load_index(files: OpenFiles, stem: str, base_offset: int, end_position: int)
 
 
 def save_index(files: OpenFiles, stem: str, index: SparseIndex) -> None:
-    """Adds the unsaved entries, and cuts off whatever stood there."""
+    """Writes the unsaved entries behind the saved ones, and replaces all else that was there."""
     offsets_path, times_path = index_paths(stem)
     offsets_at, times_at = index.saved_bytes
     offsets, times, check = index.unsaved()
@@ -56,6 +56,6 @@ def remove_index_files(files: OpenFiles, stem: str) -> None:
 
 
 def close_index_files(files: OpenFiles, stem: str) -> None:
-    """Lets go of their descriptors; the files stay."""
+    """Closes the descriptors; the files stay."""
     for path in index_paths(stem):
         files.forget(path)

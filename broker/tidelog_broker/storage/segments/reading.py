@@ -1,7 +1,7 @@
-"""Reading verified batches out of segments, by offset and by time, and replaying them.
+"""Reads verified batches from segments, by offset and by time.
 
-Nothing that fails its checks leaves this module (2c). Which ranges are known to be
-damaged, and what is done when a read meets damage, is `log.reader`'s.
+This module never returns a batch that fails its checks (2c). `log.reader` knows which ranges are
+damaged and decides what happens when a read meets damage.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ class Chunk(NamedTuple):
     bytes: int
     next_offset: int
     leader_epoch: int
-    """Of the last record."""
+    """Leader epoch of the last batch."""
     place: tuple[int, int]
-    """Segment base and position behind the chunk: where the next read may begin."""
+    """Segment base, and the position behind the chunk, where the next read may begin."""
 
 
 def read_chunk(
     segment: Segment, offset: int, bytes_max: int, limit: int, place: tuple[int, int] | None
 ) -> Chunk | None:
-    """Batches from the one that holds `offset` on, below `limit`; None: the first ends above `limit`.
+    """Reads whole batches below `limit`, from the batch that holds `offset` on.
 
-    Raises `DataCorrupt` if the first batch is not sound or not there.
+    None: the first batch ends above `limit`. Raises `DataCorrupt` if the first batch is damaged or missing.
     """
     position = None
     if place is not None and place[0] == segment.base_offset:
@@ -51,7 +51,7 @@ def read_chunk(
         raise DataCorrupt(f"{segment.path} ends before offset {offset}", offset=offset)
     length = BatchHeader.unpack(data).length
     if length > len(data):
-        # One batch at least, however large; the header's own CRC vouches for its length.
+        # At least one batch is returned, however large; the header's own CRC proves its length.
         if segment.header_at(position) is None:
             raise DataCorrupt(f"{segment.path} at {position}: the header CRC does not hold", offset=offset)
         data = segment.pread(length, position)
@@ -103,7 +103,7 @@ def first_at_time(segments: Iterable[Segment], timestamp_us: int, at_least: int)
 def _first_in_segment(segment: Segment, timestamp_us: int, at_least: int) -> int | None:
     """As `first_at_time`, in one segment.
 
-    Batches that fail their checks are left out: they cannot be read either.
+    Skips batches that fail their checks, because they cannot be read either.
     """
     for position, header in segment.reaching(timestamp_us, at_least):
         batch = segment.pread(header.length, position)
@@ -120,7 +120,7 @@ def _first_in_segment(segment: Segment, timestamp_us: int, at_least: int) -> int
 def _first_in_batch(
     columns: pa.RecordBatch, header: BatchHeader, timestamp_us: int, at_least: int
 ) -> int | None:
-    """As `first_at_time`, in one batch. A batch may have a million records: no object for each of them."""
+    """As `first_at_time`, in one batch. Makes no object per record: a batch may have a million records."""
     wanted = pc.greater_equal(columns.column("timestamp").cast("int64"), timestamp_us)
     lowest = max(0, at_least - header.base_offset)
     if header.compacted:

@@ -1,9 +1,8 @@
-"""Reading a segment without believing it: every batch checked, damage stepped over.
+"""Reads a segment that may be damaged: checks every batch and steps over damage.
 
-Used by `recovery` for what lies past the recovery point, by `truncation` to cut in front
-of damage, and by `log` when a read meets bytes that fail their checks. A batch begins at
-a multiple of 8 bytes and its header carries a CRC that binds it to its partition, so the
-next sound batch behind damage can be found.
+`recovery` uses it for the bytes past the recovery point, `truncation` to cut in front of damage, and
+`log` when a read meets bytes that fail their checks. A batch begins at a multiple of 8 bytes, and its
+header has a CRC that binds it to its partition. So the next sound batch behind damage can be found.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from tidelog_broker.storage.segments.index import SparseIndex
 from tidelog_broker.storage.segments.segment import Segment
 
 SEARCH_BYTES = 4 << 20
-"""Read at a time while looking for the next batch behind damage."""
+"""Size of one read in the search for the next batch behind damage."""
 
 UNREADABLE_STEP_BYTES = 4096
-"""Stepped over at a time where the disk cannot read."""
+"""The search skips this much at a time where the disk cannot read."""
 
 
 class DamagedRange(NamedTuple):
-    """Offsets that cannot be read, with readable batches on both sides or the segment's end behind."""
+    """Offsets that cannot be read, between readable batches or up to the segment's end."""
 
     start: int
     end: int
@@ -46,12 +45,12 @@ class Sound(NamedTuple):
 
 
 class Unsound(NamedTuple):
-    """Bytes that are no sound batch, up to the next one."""
+    """Bytes that are no sound batch, up to the next sound batch."""
 
     position: int
     reason: str
     cut_short: bool
-    """The file ends inside what looks like a batch being written."""
+    """The file seems to end inside a batch that was being written."""
     next_position: int | None
     """Where the next sound batch begins; None: there is none."""
 
@@ -59,7 +58,7 @@ class Unsound(NamedTuple):
 def scan(
     file: File, start: int, end: int, stream_id: bytes, partition: int, expected_offset: int
 ) -> Iterator[Sound | Unsound]:
-    """Every batch from the boundary `start` up to the file's `end`, and what lies between them."""
+    """Yields every batch from the boundary `start` up to the file's `end`, and the damage between them."""
     position = start
     while position < end:
         found = _check_one(file, position, end, stream_id, partition, expected_offset)
@@ -77,9 +76,9 @@ def scan(
 
 
 def may_be_torn(file: File, found: Unsound, end: int, stream_id: bytes, partition: int) -> bool:
-    """Whether unsound bytes look like a write that a loss of power cut short, not like one that rotted.
+    """Whether unsound bytes look like a write that a power loss cut short, and not like rot.
 
-    What failed is looked at: the header, or, if its checksum holds, the whole batch.
+    It looks at the header or, if the header's checksum holds, at the whole batch.
     """
     position = found.position
     raw = file.pread(min(HEADER_BYTES, end - position), position)
@@ -134,7 +133,7 @@ def _check_readable(
 def _next_sound(
     file: File, position: int, end: int, stream_id: bytes, partition: int, at_least: int
 ) -> int | None:
-    """The next place where a whole sound batch begins, with an offset that can follow."""
+    """The next position where a sound batch begins whose offset is not below `at_least`."""
     while position + HEADER_BYTES <= end:
         window = _search_window(file, position, end)
         at = window.find(MAGIC)
@@ -154,7 +153,7 @@ def _next_sound(
 
 
 def _search_window(file: File, position: int, end: int) -> bytes:
-    """What can be read from `position` on; nothing where the disk cannot."""
+    """The bytes that can be read from `position` on; empty if the disk cannot read there."""
     for length in (SEARCH_BYTES, UNREADABLE_STEP_BYTES - position % UNREADABLE_STEP_BYTES):
         try:
             return file.pread(min(length, end - position), position)
@@ -166,16 +165,16 @@ def _search_window(file: File, position: int, end: int) -> bytes:
 
 @dataclass(slots=True)
 class SegmentScan:
-    """What a whole segment holds."""
+    """The result of the scan of a whole segment."""
 
     bytes: int
-    """How much of it was there when the scan began."""
+    """The segment's size when the scan began."""
     index: SparseIndex
     damaged: list[DamagedRange] = field(default_factory=list)
 
 
 def scan_segment(segment: Segment) -> SegmentScan:
-    """Looks through a whole segment: an index that reaches behind damage, and the damage."""
+    """Scans a whole segment; returns the damage, and an index that also reaches behind it."""
     size, end_offset = segment.extent()
     result = SegmentScan(size, SparseIndex(segment.base_offset))
     expected, largest, after_damage = segment.base_offset, None, False

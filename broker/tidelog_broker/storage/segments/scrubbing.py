@@ -1,7 +1,7 @@
-"""Reading what nobody asks for, a piece at a time, to find rot while other replicas are whole (DESIGN 4.8).
+"""Checks a segment piece by piece, to find rot in cold data while other replicas are whole (DESIGN 4.8).
 
-Every byte of a batch is checked, header and body, as a reader would. Neighbours: `scan` tells sound
-batches from others, `log.reader` maps what a piece was found to hold, `upkeep.scrubber` has the pace.
+It checks every byte of a batch, header and body, as a reader does. Neighbours: `scan` tells sound batches
+from damage, `log.damage` records the damage that a piece has, `upkeep.scrubber` sets the pace.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ class Place(NamedTuple):
 
     position: int
     offset: int
-    """Of the batch that begins there."""
+    """Base offset of the batch that begins there."""
 
 
 class Piece(NamedTuple):
-    """What became of one piece."""
+    """The result of checking one piece."""
 
     place: Place
-    """Behind it."""
+    """The place behind the piece."""
     bytes: int
-    """That were read."""
+    """Bytes that were checked."""
     sound: bool
     done: bool
     """The segment's end was reached."""
@@ -39,7 +39,7 @@ def beginning_of(segment: Segment) -> Place:
 def check_piece(segment: Segment, place: Place, bytes_max: int) -> Piece:
     """Checks the batches of a segment from a place on, about `bytes_max` bytes; stops at damage.
 
-    A closed segment is read from the disk itself, not from memory. Raises OSError.
+    Reads a closed segment from the disk, not from the page cache. Raises OSError.
     """
     size, end_offset = segment.extent()
     position, offset = place
@@ -53,7 +53,7 @@ def check_piece(segment: Segment, place: Place, bytes_max: int) -> Piece:
             if position - place.position >= bytes_max:
                 break
         if segment.closed:
-            # Nobody else wanted it in memory.
+            # No reader asked for this piece, so it must not fill the page cache.
             file.drop_cache(place.position, position - place.position)
     done = position >= size
     sound = not done or offset >= end_offset

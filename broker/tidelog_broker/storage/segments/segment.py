@@ -1,9 +1,9 @@
 """A segment: one file of record batches, named by the offset of its first record.
 
-A segment knows where batches lie in its file (`header_walk` goes from one to the next);
-it does not know what is committed or durable (`log`), nor how to mend itself (`recovery`).
-Its index (`index`, kept in `index_files`) is loaded when first needed and made again as far
-as it does not hold. The appender and any number of readers may use it at the same time.
+A segment finds the batches in its file (`header_walk` goes from batch to batch). It does not know
+what is committed or durable (`log`), and it does not repair itself (`recovery`). Its index
+(`index`, saved in `index_files`) is loaded on first use, and its missing or wrong part is rebuilt.
+The appender and any number of readers may use a segment at the same time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tidelog_broker.storage.segments.index_files import (
 )
 
 REBUILD_WALK_BYTES_MAX = 4 << 20
-"""A lookup that had to walk further than this had a poor index, which is then rebuilt."""
+"""If a lookup walks further than this, the index is poor and is rebuilt."""
 
 
 class Segment:
@@ -56,7 +56,7 @@ class Segment:
     def __init__(self, files: OpenFiles, folder: str, base_offset: int, key: PartitionKey) -> None:
         self._files = files
         self._lock = threading.RLock()
-        """Over the index and the times, which readers load while the appender adds to them."""
+        """Guards the index and the times, which readers load while the appender adds to them."""
         self._index: SparseIndex | None = None
         self.key = key
         """Stream id and partition: header CRCs bind batches to them."""
@@ -66,9 +66,10 @@ class Segment:
         """Bytes of whole batches in the file."""
         self.next_offset = base_offset
         self.closed = False
-        """No more batches come."""
+        """No more batches will be appended."""
         self.first_append_us: int | None = None
-        """Append time of the first batch; the three times are None while empty or not read. µs."""
+        """Append time of the first batch. The three times are None while the segment is empty or the times
+        were not read. µs."""
         self.last_append_us: int | None = None
         self.timestamp_max_us: int | None = None
         """Largest record timestamp. µs."""
@@ -88,10 +89,10 @@ class Segment:
             self.load_times()
 
     def write(self, buffers: Sequence[Bytes]) -> Held:
-        """Writes whole batches behind the last one; the file, held open, for `release` or a later sync.
+        """Writes whole batches behind the last one; returns the file, open until `release` or a later sync.
 
-        Raises OSError; the file may then be longer, and `cut_back` puts that right. The
-        segment knows of the batches only after `extend`.
+        Raises OSError; the file may then be too long, and `cut_back` removes the excess. The
+        batches become part of the segment only with `extend`.
         """
         held = self._files.acquire(self.path, create=True)
         try:
@@ -105,7 +106,7 @@ class Segment:
         self._files.release(held)
 
     def extend(self, headers: Sequence[BatchHeader]) -> None:
-        """Takes note of batches that stand in the file from `size` on."""
+        """Adds batches to the segment that are already in the file from `size` on."""
         self.prepare()
         with self._lock:
             index = self._index
@@ -124,16 +125,16 @@ class Segment:
             self.size = size
 
     def skip_to(self, position: int, offset: int) -> None:
-        """Steps over damaged bytes: what comes next stands at `position` and begins with `offset`."""
+        """Steps over damaged bytes: the next batch lies at `position` and begins with `offset`."""
         with self._lock:
             self.size = position
             self.next_offset = offset
 
     def cut_back(self) -> None:
-        """Removes what a failed write left behind `size`, durably; raises OSError if that fails too.
+        """Durably removes the bytes that a failed write left behind `size`; raises OSError if that fails too.
 
-        Durably, because the batches are about to be refused for certain and whole ones
-        may be among what was written.
+        Durably, because these batches will be refused with a definite error, and some of them may have
+        been written whole.
         """
         with self._files.use(self.path) as file:
             if file.size() > self.size:
@@ -153,7 +154,7 @@ class Segment:
             self.timestamp_max_us = self.last_append_us = self.first_append_us = None
 
     def replaced(self, size: int) -> None:
-        """Another file has its name, with `size` bytes; who is reading goes on in the old one."""
+        """Switches to the file of `size` bytes that now has this name; running reads keep the old file."""
         with self._lock:
             self._files.forget(self.path)
             self.size = size
@@ -166,20 +167,20 @@ class Segment:
         return self._files.use(self.path)
 
     def pread(self, length: int, position: int) -> bytes:
-        """Up to `length` bytes from `position`, never past the last whole batch.
+        """Reads up to `length` bytes from `position`, never past the last whole batch.
 
-        Raises `DataCorrupt` for what the disk cannot read.
+        Raises `DataCorrupt` if the disk cannot read them.
         """
         with self._files.use(self.path) as file:
             return read_bytes(file, self.path, min(length, self.size - position), position)
 
     def extent(self) -> tuple[int, int]:
-        """Size and next offset, of the same moment."""
+        """Size and next offset, both from the same moment."""
         with self._lock:
             return self.size, self.next_offset
 
     def header_at(self, position: int) -> BatchHeader | None:
-        """The header at a batch boundary, None where none is or its CRC does not hold."""
+        """The header at a batch boundary; None if there is no header or its CRC does not hold."""
         raw = self.pread(HEADER_BYTES, position) if 0 <= position < self.size else b""
         if len(raw) < HEADER_BYTES:
             return None
@@ -187,17 +188,17 @@ class Segment:
         return header if header_holds(raw, header, self.key) else None
 
     def walk(self, position: int) -> Iterator[tuple[int, BatchHeader]]:
-        """Position and header of each batch from a boundary on.
+        """Yields position and header of each batch from a batch boundary on.
 
-        Raises `DataCorrupt` where a header does not hold or does not follow the one
-        before it. Bodies are not looked at.
+        Raises `DataCorrupt` if a header does not hold or does not follow the previous header.
+        Bodies are not read.
         """
         end = self.size
         with self._files.use(self.path) as file:
             yield from walk_headers(file, self.path, self.key, position, end)
 
     def walk_past_damage(self, position: int) -> Iterator[tuple[int, BatchHeader]]:
-        """As `walk`, but goes on behind damage where the index knows a batch."""
+        """As `walk`, but continues behind damage at the next batch that the index has."""
         while True:
             at = position
             try:
@@ -213,7 +214,7 @@ class Segment:
     def locate(self, offset: int) -> int:
         """The position of the batch that holds `offset` or, where compaction left a gap, of the next one.
 
-        Raises `DataCorrupt` when the way there is not readable.
+        Raises `DataCorrupt` if a header on the way cannot be read.
         """
         relative = offset - self.base_offset
         start = self.index.position_at_or_before(relative)
@@ -230,13 +231,13 @@ class Segment:
         return self.size
 
     def reaching(self, timestamp_us: int, at_least: int) -> Iterator[tuple[int, BatchHeader]]:
-        """The batches whose largest timestamp reaches a time (F7), those wholly below `at_least` left out."""
+        """Yields the batches not wholly below `at_least` whose largest timestamp reaches a time (F7)."""
         for position, header in self.walk_past_damage(self.index.position_before_time(timestamp_us)):
             if header.timestamp_max_us >= timestamp_us and header.next_offset > at_least:
                 yield position, header
 
     def load_times(self) -> None:
-        """Fills in the times of a segment that was not scanned. Damaged batches have none."""
+        """Loads the times of a segment that was not scanned. Damaged batches are left out."""
         if self.size == 0:
             self.index  # noqa: B018 - loads it
             return
@@ -253,7 +254,7 @@ class Segment:
                     last = header.append_time_us
                 if last is not None:
                     break
-                # The end is damaged: the last sound batch lies further up.
+                # The end is damaged: the last sound batch lies before the last index entry.
             first = next(self.walk_past_damage(0), None)
             self.first_append_us = None if first is None else first[1].append_time_us
             self.last_append_us, self.timestamp_max_us = last, largest
@@ -273,14 +274,14 @@ class Segment:
         return index
 
     def unload_index(self) -> None:
-        """Gives the memory back; only of closed segments, whose files hold it all."""
+        """Frees the index's memory; only for closed segments, whose index files are complete."""
         if self.closed:
             self._index = None
 
     def _load_index(self) -> SparseIndex:
         index = SparseIndex(self.base_offset)
         if self.size:
-            # Unreadable is as good as missing.
+            # Unreadable index files count as missing.
             with contextlib.suppress(OSError):
                 index = load_index(self._files, self._stem, self.base_offset, self.size)
             if self.size - max(index.last_position, 0) > REBUILD_WALK_BYTES_MAX:
@@ -298,7 +299,7 @@ class Segment:
                 index.note(header.base_offset - self.base_offset, position, largest)
 
     def adopt_index(self, index: SparseIndex, scanned_bytes: int) -> None:
-        """Puts an index made of the first `scanned_bytes` in the place of the present one."""
+        """Replaces the index by another that was made from the first `scanned_bytes` bytes."""
         with self._lock:
             old = self._index
             if old is not None and self.size > scanned_bytes:
@@ -310,16 +311,16 @@ class Segment:
             self._files.indexes.loaded(self, index.memory_bytes)
 
     def rebuild_index(self) -> None:
-        """Makes the index again from the headers."""
+        """Rebuilds the index from the headers."""
         scanned_bytes, index = self.size, SparseIndex(self.base_offset)
         self._scan_into(index)
         self.adopt_index(index, scanned_bytes)
 
     def save_index(self) -> None:
-        """Brings the index files up to date, if the disk takes it. They are caches: nothing is synced."""
+        """Writes the index files and ignores errors of the disk: they are caches. Nothing is synced."""
         with self._lock, contextlib.suppress(OSError):
             index = self._index
-            # A segment that retention removed gets no index files again.
+            # If retention removed the segment, index files must not appear again.
             if index is None or (index.saved == len(index) and not index.stale) or not self._is_there():
                 return
             save_index(self._files, self._stem, index)
@@ -328,10 +329,10 @@ class Segment:
         return self._files.files.exists(self.path)
 
     def drop_stale_index(self) -> bool:
-        """After a crash: forgets index files that tell of batches behind the segment's end.
+        """Removes index files with wrong entries after a crash, as for batches behind the segment's end.
 
-        The caller syncs the folder, so that they cannot come back when those positions
-        hold other batches. Whether there were any.
+        Returns whether it removed any. The caller then syncs the folder, so that the files cannot
+        reappear when those positions hold other batches.
         """
         index = self.index
         if not index.stale:
@@ -344,7 +345,7 @@ class Segment:
         return True
 
     def close(self) -> None:
-        """No more batches come: the last one gets an index entry, and the index leaves memory."""
+        """Closes the segment for appends: the last batch gets an index entry, and the index leaves memory."""
         with self._lock:
             index = self.index
             behind = deque(self.walk_past_damage(max(index.last_position, 0)), maxlen=1)
@@ -363,7 +364,7 @@ class Segment:
             remove_index_files(self._files, self._stem)
 
     def remove(self) -> None:
-        """Unlinks the segment's files, the batches first."""
+        """Removes the segment's files, the batches first."""
         with self._lock:
             self._files.forget(self.path)
             if self._is_there():
@@ -371,7 +372,7 @@ class Segment:
             self.remove_index()
 
     def forget_files(self) -> None:
-        """Lets go of descriptors and of the index; the files stay."""
+        """Closes the descriptors and drops the index from memory; the files stay."""
         self._files.indexes.forget(self)
         self._files.forget(self.path)
         close_index_files(self._files, self._stem)
@@ -393,6 +394,6 @@ def segment_name(base_offset: int) -> str:
 
 
 def segment_base(name: str, suffixes: Sequence[str] = (SEGMENT_SUFFIX,)) -> int | None:
-    """The base offset in the name of a segment or of one of its indexes; None for any other file."""
+    """The base offset in the name of a segment or of an index file; None for any other file."""
     stem, dot, suffix = name.partition(".")
     return int(stem) if dot + suffix in suffixes and len(stem) == 20 and stem.isdigit() else None
