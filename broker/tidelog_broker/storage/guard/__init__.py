@@ -1,4 +1,4 @@
-"""The append guard: what makes an append conditional or idempotent (R8, R9, N3), and append time (F7).
+"""The append guard: makes appends conditional and idempotent (R8, R9, N3). Also append time (F7).
 
 `append_guard` decides. `snapshots` saves it beside the segments, and `replay` rebuilds it from the log.
 `append_time` gives the next batch its time.

@@ -1,11 +1,11 @@
-"""The append guard: all that makes an append conditional or idempotent (R8, R9, N3).
+"""The append guard: makes appends conditional and idempotent (R8, R9, N3).
 
-It is a function of the log. Feeding it every batch in order (`replay`), from a snapshot
-on or from the start, gives the same state as the appends themselves, so that it can
-always be rebuilt; time enters only as the batches' own append times.
+Its state is a function of the log. `replay` gives it every batch in order, from a snapshot or from the
+log's start on, and reaches the same state as the appends did. So the state can always be rebuilt. Time
+enters only as the batches' own append times.
 
-The order of checks is R8's: producer epoch, duplicate, sequence, expected offset. (The
-minimum ISR comes last, and is not the guard's.)
+The order of the checks is given by R8: producer epoch, duplicate, sequence, expected offset. (The
+minimum ISR is checked last, and not by the guard.)
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ PRODUCER_WINDOW_BATCHES = 5
 """Batches remembered, and allowed in flight, per producer and partition (R8)."""
 
 LOG_TIME_STEP_US_MAX = 60_000_000
-"""One batch advances log time by at most this, so that a clock's jump expires nothing."""
+"""One batch advances log time by at most this, so that no producer expires because the clock jumped."""
 
 PRODUCER_EXPIRY_US = 7 * 86_400_000_000
 """A producer that has not written for this much log time is forgotten."""
 
 PRODUCER_IDLE_US = 15 * 60_000_000
-"""Over the count limit only producers idle for this much log time are dropped."""
+"""At the count limit, only producers idle for this much log time are dropped."""
 
 PRODUCERS_MAX = 10_000
 """Producers remembered per partition."""
@@ -92,14 +92,14 @@ class _Snapshot(msgspec.Struct, array_like=True):
     last_append_us: int | None
     producers: list[tuple[int, ProducerState]]
     message_ids: list[tuple[bytes, int, int]]
-    """Names as bytes, because not every id that NATS carries is UTF-8."""
+    """The ids are bytes, because not every id that NATS delivers is UTF-8."""
 
 
 class AppendGuard:
     """The state after all batches below `offset`.
 
-    What is about to be written is only staged: `check` sees it, and nothing else
-    changes until `record`. A failed write is forgotten with `unstage`.
+    Batches that will be written next are only staged: `check` takes them into account, and nothing
+    else changes until `record`. After a failed write, `unstage` drops them.
     """
 
     __slots__ = (
@@ -124,7 +124,7 @@ class AppendGuard:
         """The longest idle first."""
         self._ids: dict[str, _MessageId] = {}
         self._ids_order: deque[_MessageId] = deque()
-        """Oldest first, with some whose name was seen again since."""
+        """Oldest first. It may hold entries whose name was seen again since."""
         self._staged: dict[int, ProducerState] = {}
         self._staged_end: int | None = None
 
@@ -141,7 +141,7 @@ class AppendGuard:
 
     @property
     def last_append_us(self) -> int | None:
-        """Append time of the last batch; None: there was none. µs."""
+        """Append time of the last batch; None: there was no batch. µs."""
         return self._last_append_us
 
     def set_limits(self, limits: GuardLimits) -> None:
@@ -150,7 +150,7 @@ class AppendGuard:
     # --- before an append
 
     def check(self, header: BatchHeader, expected_offset: int | None) -> BatchRef | None:
-        """None: the batch may be appended. A `BatchRef`: it is a repeat of that one.
+        """Returns None if the batch may be appended, or the `BatchRef` of the batch that it repeats.
 
         Raises the definite errors of R8 and R9.
         """
@@ -211,7 +211,7 @@ class AppendGuard:
         new = sum(producer_id not in self._producers for producer_id in self._staged)
         if len(self._producers) + new < self._limits.producers_max:
             return
-        # The longest idle come first; each new producer needs one that may go.
+        # The producers idle the longest come first. Each new producer takes the place of an idle one.
         oldest = next(islice(self._producers.values(), new, None), None)
         if oldest is not None and self._idle_us(oldest) >= PRODUCER_IDLE_US:
             return
@@ -228,14 +228,14 @@ class AppendGuard:
         return found.offset
 
     def stage(self, header: BatchHeader) -> None:
-        """Has the next `check` see a batch that is about to be written."""
+        """Stages a batch that will be written next, so that the next `check` takes it into account."""
         self._staged_end = header.next_offset
         if header.producer_id != NO_PRODUCER_ID:
             known = self._staged.get(header.producer_id) or self._producers.get(header.producer_id)
             self._staged[header.producer_id] = self._after(known, header)
 
     def unstage(self) -> None:
-        """Forgets what was staged: it was recorded, or never written."""
+        """Drops the staged batches: they were recorded, or never written."""
         self._staged_end = None
         if self._staged:
             self._staged = {}
@@ -271,7 +271,7 @@ class AppendGuard:
         return ProducerState(header.producer_epoch, last, self._log_time_us, (*window, ref))
 
     def _forget_idle(self) -> None:
-        """Drops expired producers, and over the count limit idle ones, the longest idle first."""
+        """Drops expired producers and, at the count limit, also idle producers, the longest idle first."""
         while self._producers:
             oldest_id = next(iter(self._producers))
             idle = self._idle_us(self._producers[oldest_id])
@@ -300,7 +300,7 @@ class AppendGuard:
     # --- snapshots
 
     def snapshot(self) -> bytes:
-        """The state as bytes, with a checksum in front."""
+        """The state as bytes, after a checksum."""
         body = msgspec.msgpack.encode(
             _Snapshot(
                 version=_SNAPSHOT_VERSION,
@@ -319,7 +319,7 @@ class AppendGuard:
 
     @classmethod
     def restore(cls, data: bytes, limits: GuardLimits) -> AppendGuard | None:
-        """The guard that a snapshot holds; None if the bytes are not one."""
+        """The guard that a snapshot holds; None if the bytes are not a sound snapshot."""
         body = data[4:]
         if len(data) < 4 or crc32c(body) != int.from_bytes(data[:4], "little"):
             return None

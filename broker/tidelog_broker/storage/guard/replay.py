@@ -16,10 +16,10 @@ MESSAGE_ID_HEADER = "Nats-Msg-Id"
 
 
 def replay(guard: AppendGuard, segments: Iterable[Segment]) -> bool:
-    """Brings the append guard up to the end of the log (DESIGN 4.9); whether it saw all of it.
+    """Brings the append guard up to the end of the log (DESIGN 4.9); returns whether it saw every batch.
 
-    Every batch is verified first: a wrong guard would call new batches repeats. What is
-    damaged is stepped over, because nobody can say what it held.
+    Every batch is verified first: a wrong guard would take new batches for repeats. Damage is
+    stepped over, because its content is unknown.
     """
     whole = True
     for segment in segments:
@@ -48,7 +48,7 @@ def _replay_segment(guard: AppendGuard, segment: Segment) -> bool:
 
 
 def message_ids_of(batch: Bytes, header: BatchHeader) -> list[tuple[int, str]]:
-    """(offset, message id) of the records of a batch with attribute bit 7."""
+    """Offset and message id of each record that has a message id, in a batch with attribute bit 7."""
     columns = decode_batch(batch, header)
     found = []
     for index, headers in enumerate(columns.column("headers").to_pylist()):

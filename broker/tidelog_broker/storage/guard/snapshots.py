@@ -1,12 +1,12 @@
-"""Snapshots of the append guard: ``<offset>.guard`` beside the segments, and when one is due.
+"""Snapshots of the append guard, in ``<offset>.guard`` beside the segments; decides when a snapshot is due.
 
-Neighbours: `append_guard` says what is in one, `reading` replays the batches behind it,
-`unsynced` keeps new ones until they are synced.
+Neighbours: `append_guard` defines the content, `replay` replays the batches behind a snapshot,
+`unsynced` keeps new snapshots until they are synced.
 
-They are caches as long as the log reaches back to where the one before was taken: a missing or
-damaged one costs a longer replay. What a snapshot knows of segments that retention
-removed is nowhere else, so the log makes one durable before it lets segments go, and
-removes older ones only when a newer one is durable.
+A snapshot is a cache while the log still has the batches since the previous snapshot: if it is missing or
+damaged, only the replay takes longer. But after retention has removed segments, only the snapshot holds
+their part of the state. So the log makes a snapshot durable before it removes segments, and removes older
+snapshots only when a newer one is durable.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from tidelog_broker.storage.guard.replay import replay
 from tidelog_broker.storage.segments.segment import Segment
 
 SNAPSHOTS_KEPT = 2
-"""The newest, and one that still fits when the log is cut back behind that."""
+"""The newest, and an older one for the case that the log is cut back to before the newest."""
 
 SNAPSHOT_BATCHES = 20_000
-"""After this many batches without one the guard is snapshotted, so that recovery replays few."""
+"""A snapshot is due after this many batches, so that recovery replays few batches."""
 
 SNAPSHOT_BYTES = 256 << 20
 """… or after this many bytes."""
@@ -34,7 +34,7 @@ SUFFIX = ".guard"
 
 
 class GuardSnapshots:
-    """Those of one log: what was appended since the last, and which is on disk."""
+    """The guard snapshots of one log: counts appends since the last one, knows the newest on disk."""
 
     __slots__ = ("_batches", "_bytes", "_files", "_folder", "durable_offset")
 
@@ -42,44 +42,44 @@ class GuardSnapshots:
         self._files = files
         self._folder = folder
         self._batches = 0
-        """Appended since the last snapshot."""
+        """Batches appended since the last snapshot."""
         self._bytes = 0
         self.durable_offset = -1
-        """Of the newest snapshot known to be on disk; −1: none is known."""
+        """Offset of the newest snapshot that is known to be on disk; −1: no snapshot is known."""
 
     @property
     def outdated(self) -> bool:
-        """The guard changed since the last snapshot."""
+        """Whether the guard changed since the last snapshot."""
         return self._batches > 0
 
     def appended(self, batches: int, size: int) -> bool:
-        """Counts what was appended; whether a snapshot is due."""
+        """Counts appended batches and bytes; returns whether a snapshot is due."""
         self._batches += batches
         self._bytes += size
         return self._batches >= SNAPSHOT_BATCHES or self._bytes >= SNAPSHOT_BYTES
 
     def write(self, guard: AppendGuard) -> Held | None:
-        """Writes a snapshot; the file, held open until it is synced, None if the disk does not take it."""
+        """Writes a snapshot; returns its file, held open until it is synced, or None if the write failed."""
         self._batches = self._bytes = 0
         with contextlib.suppress(OSError):
             return write_guard_snapshot(self._files, self._folder, guard)
         return None
 
     def synced(self, offset: int) -> None:
-        """The snapshot at `offset` is on disk: older ones go, as far as the disk lets them."""
+        """The snapshot at `offset` is on disk: removes older snapshots, ignoring errors of the disk."""
         self.durable_offset = offset
         with contextlib.suppress(OSError):
             remove_older_snapshots(self._files, self._folder, offset)
 
     def log_was_cut(self) -> None:
-        """Snapshots of what was cut off are gone, and the guard is made again."""
+        """The log was cut: snapshots of the removed part are gone, and the guard is rebuilt."""
         self._batches = self._bytes = 0
         self.durable_offset = -1
 
     def rebuild(self, segments: Sequence[Segment], limits: GuardLimits) -> tuple[AppendGuard, bool]:
-        """The guard at the log's end: the newest snapshot that fits, plus the batches behind it (4.9).
+        """Rebuilds the guard at the log's end from the newest usable snapshot and later batches (4.9).
 
-        And whether it saw all of these; else it lacks what was damaged.
+        Also returns whether it saw all these batches; if not, the guard lacks the damaged batches.
         """
         end, first = segments[-1].next_offset, segments[0].base_offset
         guard = load_guard_snapshot(self._files.files, self._folder, limits, at_most=end)
@@ -87,14 +87,14 @@ class GuardSnapshots:
             guard = AppendGuard(limits, first)
         before = guard.offset = max(guard.offset, first)
         whole = replay(guard, segments)
-        # A long replay is worth a snapshot, as so many appends would be.
+        # A replay counts as half of the appends that make a snapshot due, so that the next one comes sooner.
         self._batches = 0 if guard.offset == before else SNAPSHOT_BATCHES // 2
         guard.offset = end
         return guard, whole
 
 
 def write_guard_snapshot(files: OpenFiles, folder: str, guard: AppendGuard) -> Held:
-    """Writes the guard's state beside the log; the file, held open until it is synced."""
+    """Writes the guard's state beside the log; returns the file, held open until it is synced."""
     data = guard.snapshot()
     held = files.acquire(_path(folder, guard.offset), create=True)
     try:
@@ -107,7 +107,7 @@ def write_guard_snapshot(files: OpenFiles, folder: str, guard: AppendGuard) -> H
 
 
 def remove_older_snapshots(files: OpenFiles, folder: str, durable: int) -> None:
-    """Once the snapshot at `durable` is on disk: removes all before it but the last."""
+    """Removes the snapshots before the one at `durable`, which is on disk, except the last of them."""
     older = [offset for offset in _offsets(files.files, folder) if offset <= durable]
     for offset in older[:-SNAPSHOTS_KEPT]:
         _remove(files, folder, offset)
@@ -116,10 +116,10 @@ def remove_older_snapshots(files: OpenFiles, folder: str, durable: int) -> None:
 def load_guard_snapshot(
     files: Files, folder: str, limits: GuardLimits, *, at_most: int
 ) -> AppendGuard | None:
-    """The newest sound snapshot that does not lie above `at_most`."""
+    """The newest sound snapshot at or below offset `at_most`; None if there is none."""
     for offset in reversed(_offsets(files, folder)):
         if offset <= at_most:
-            # One that cannot be read is as good as none.
+            # A snapshot that cannot be read counts as missing.
             with contextlib.suppress(OSError):
                 guard = AppendGuard.restore(read_file(files, _path(folder, offset)), limits)
                 if guard is not None and guard.offset == offset:
@@ -128,9 +128,9 @@ def load_guard_snapshot(
 
 
 def remove_guard_snapshots(files: OpenFiles, folder: str, *, above: int) -> bool:
-    """Removes snapshots of a part of the log that is no more; whether there were any.
+    """Removes snapshots of a removed part of the log, above offset `above`; returns whether there were any.
 
-    The caller syncs the folder before anything is appended: a snapshot that came back
+    The caller syncs the folder before the next append: if such a snapshot reappeared after a crash, it
     would describe another history of these offsets.
     """
     gone = [offset for offset in _offsets(files.files, folder) if offset > above]

@@ -1,5 +1,5 @@
-"""The metadata log on disk (M6): `log` is open for writing, `recovery` opens it, `format` has its bytes.
+"""The metadata log on disk (M6): `log` is the open log, `recovery` opens it, `format` defines its bytes.
 
-`segment` says where its files and entries are, and `install` puts a leader's snapshot in the place
-of a whole log. What entries mean belongs in `core.metadata`.
+`segment` locates its files and entries, and `install` replaces the whole log by a leader's snapshot.
+The meaning of the entries belongs in `core.metadata`.
 """

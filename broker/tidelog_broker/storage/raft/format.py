@@ -3,12 +3,12 @@
 Entry: magic ``TLE1``, payload length (u32), CRC-32C of all but itself (u32), type (u8),
 3 zeros, index (u64), term (u64), durable (u64), payload, zeros up to a multiple of 8.
 *Durable* is the last index that was known to be on disk when the entry was written. It
-is what tells a torn tail from rot: an invalid entry that a later one calls durable was
-whole once.
+tells a torn tail from rot: if a later entry says that an invalid entry was durable, that entry
+was whole once.
 
-Hard state: magic ``TLH1``, flags (u32; bit 0: there is a vote; bit 1: its directory
+Hard state: magic ``TLH1``, flags (u32; bit 0: there is a vote; bit 1: a directory id
 follows), term (u64), commit (u64), the vote's broker (u32), its directory id (16 bytes, if
-bit 1 is set), CRC-32C of all before (u32). The first version wrote no directory.
+bit 1 is set), CRC-32C of all before (u32). The first version wrote no directory id.
 
 Snapshot: magic ``TLS1``, length of the configuration (u32), index (u64), term (u64),
 length of the image (u64), configuration, image, CRC-32C of all before (u32).
@@ -35,7 +35,7 @@ from tidelog_broker.storage.files.torn import lacks_a_sector
 ENTRY_MAGIC = b"TLE1"
 ENTRY_ALIGNMENT = 8
 UNKNOWN_DIRECTORY = b""
-"""Of a vote that was written without one."""
+"""The directory id of a vote that was written without a directory id."""
 
 _ENTRY = struct.Struct("<4sIIB3xQQQ")
 _HARD_STATE = struct.Struct("<4sIQQI")
@@ -47,7 +47,7 @@ _TYPES = {int(kind): kind for kind in EntryType}
 
 
 class Frame(NamedTuple):
-    """An entry where it lies."""
+    """An entry and its place in the file."""
 
     entry: Entry
     durable: int
@@ -64,7 +64,7 @@ def pack_entry(entry: Entry, durable: int) -> bytes:
 
 
 def unpack_entry(data: bytes, position: int) -> Frame | None:
-    """The entry at `position`; None: there is no valid one."""
+    """The entry at `position`; None: there is no valid entry."""
     if position + _ENTRY.size > len(data):
         return None
     magic, length, crc, kind, index, term, durable = _ENTRY.unpack_from(data, position)
@@ -80,7 +80,7 @@ def unpack_entry(data: bytes, position: int) -> Frame | None:
 
 
 def cut_short(data: bytes, position: int) -> bool:
-    """Whether the data ends inside an entry that begins, as far as it goes, at `position`."""
+    """Whether the data seems to end inside an entry that begins at `position`."""
     rest = data[position : position + 8]
     if rest[:4] != ENTRY_MAGIC[: len(rest)]:
         return False
@@ -91,9 +91,9 @@ def cut_short(data: bytes, position: int) -> bool:
 
 
 def may_be_torn(data: bytes, position: int) -> bool:
-    """Whether an invalid entry at `position` looks like a write that a loss of power cut short (`torn`).
+    """Whether an invalid entry at `position` looks like a write that a power loss cut short (`torn`).
 
-    Its head is looked at, and all of it if the head is one.
+    It looks at the whole entry if the head is plausible, and otherwise only at the head.
     """
     if cut_short(data, position) or position + _ENTRY.size > len(data):
         return True
@@ -104,7 +104,7 @@ def may_be_torn(data: bytes, position: int) -> bool:
 
 
 def find_entries(data: bytes, position: int) -> list[Frame]:
-    """Every valid entry that begins after `position`, wherever it is aligned."""
+    """Every valid entry that begins after `position`, at a multiple of the alignment."""
     found: list[Frame] = []
     at = data.find(ENTRY_MAGIC, position + 1)
     while at >= 0:
@@ -127,7 +127,7 @@ def pack_hard_state(state: HardState) -> bytes:
 
 
 def unpack_hard_state(data: bytes) -> HardState | None:
-    """None: the bytes are not what `pack_hard_state` makes or the first version made."""
+    """Parses a hard state; None: neither `pack_hard_state` nor the first version made these bytes."""
     if len(data) < _HARD_STATE.size + _CRC.size or not _checked(data):
         return None
     magic, flags, term, commit, broker_id = _HARD_STATE.unpack_from(data)
@@ -145,7 +145,7 @@ def pack_snapshot(snapshot: Snapshot) -> bytes:
 
 
 def unpack_snapshot(data: bytes) -> Snapshot | None:
-    """None: the bytes are not what `pack_snapshot` made."""
+    """Parses a snapshot; None: `pack_snapshot` did not make these bytes."""
     if len(data) < _SNAPSHOT.size + _CRC.size or not _checked(data):
         return None
     magic, length, index, term, size = _SNAPSHOT.unpack_from(data)

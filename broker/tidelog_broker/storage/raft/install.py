@@ -1,13 +1,13 @@
-"""A snapshot that a leader sent takes the place of the whole metadata log, or does not.
+"""Replaces the whole metadata log by a snapshot that a leader sent, completely or not at all.
 
-1. It is written beside the log as ``install-<index>-<term>``: whole, or not there.
-   From here on the log counts for nothing, and a start that finds the file goes on at 2.
-2. The segments are removed, and an empty one is made that begins behind the snapshot.
-3. The file gets its name as a snapshot, and the older ones are removed.
+1. The snapshot is written atomically beside the log as ``install-<index>-<term>``.
+   From here on the old log no longer counts, and a start that finds the file continues at step 2.
+2. The segments are removed, and an empty segment is made that begins behind the snapshot.
+3. The file is renamed to its name as a snapshot, and the older snapshots are removed.
 
 So there is never a hole between a snapshot and the entries behind it, and a log that ends
-before its newest snapshot is still damage. Neighbours: `log` does 1 and 2 to 3 in one
-go, `recovery` does 2 and 3 again after a crash.
+before its newest snapshot is still damage. Neighbours: `log` does all three steps,
+`recovery` repeats steps 2 and 3 after a crash.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tidelog_broker.storage.raft.segment import (
 
 
 def finish_install(files: Files, folder: str, index: int, term: int) -> None:
-    """Steps 2 and 3, durably; may be repeated. Raises OSError."""
+    """Does steps 2 and 3 durably; may be repeated. Raises OSError."""
     for name in files.list(folder):
         if SEGMENT_NAME.fullmatch(name):
             files.remove(f"{folder}/{name}")
@@ -44,7 +44,7 @@ def finish_install(files: Files, folder: str, index: int, term: int) -> None:
 
 
 def abandon_install(files: Files, folder: str, index: int, term: int) -> None:
-    """Step 1 failed: what it left must not take the log's place at the next start. Raises OSError."""
+    """Removes the file of a failed step 1, so that the next start does not install it. Raises OSError."""
     with suppress(FileNotFoundError):
         files.remove(install_path(folder, index, term))
     files.sync_dir(folder)

@@ -1,15 +1,15 @@
 """The metadata log on disk: entries, hard state and snapshots below ``<data>/raft/`` (M6).
 
-- ``%020d.log``  entries, in segments named by the index of their first one
+- ``%020d.log``  entries, in segments named by the index of their first entry
 - ``hard-state`` term, vote and commit, replaced atomically
 - ``snapshot-<index>-<term>``  images; the newest two are kept, and the entries behind the
-  older of them, so that one damaged snapshot is not the end
-- ``install-<index>-<term>``  an image that is taking the place of the log: `install`
+  older of them, so that the broker can recover from one damaged snapshot
+- ``install-<index>-<term>``  an image that is replacing the log: `install`
 
-Bytes: `format`. What a start makes of a torn or damaged log: `recovery`. The
-files are synced by their own descriptors and never wait for records. Blocking. One thread
-at a time changes the log; others may read it meanwhile, so that a node need not wait for
-its disk to answer a peer.
+Neighbours: `format` defines the bytes, `recovery` opens a log and repairs a torn end. The
+files are synced through their own descriptors and never wait for records. All calls block. One
+thread at a time changes the log. Other threads may read it meanwhile, so that a node can answer
+a peer without waiting for its disk.
 """
 
 from __future__ import annotations
@@ -53,22 +53,23 @@ class RaftLog:
         self._folder = folder
         self._segments = segments
         self._snapshots = snapshots
-        """Index and term of those that are whole, oldest first."""
+        """Index and term of the whole snapshots, oldest first."""
         self._reserve = reserve
         self._segment_bytes = segment_bytes
         self._active: File = files.open(segments[-1].path)
         self._folder_dirty = False
         self._failed = False
         self._lock = threading.Lock()
-        """Over where the entries lie; never held while the disk flushes."""
+        """Guards the places of the entries; never held during a flush of the disk."""
         self.hard_state = hard_state
         self.snapshot = snapshot
-        """The newest whole one; None: none was taken yet."""
+        """The newest whole snapshot; None: no snapshot was taken yet."""
         self.configurations = tuple(configurations)
-        """As found when it was opened, with indexes: the snapshot's, and each in the entries behind it."""
+        """The configurations found when the log was opened, with their indexes: the snapshot's, and each
+        in the entries behind it."""
         self.last_index = segments[-1].next_index - 1
         self.durable_index = self.last_index
-        """Everything up to here is on disk."""
+        """All entries up to this index are on disk."""
 
     def __repr__(self) -> str:
         return (
@@ -78,16 +79,16 @@ class RaftLog:
 
     @property
     def first_index(self) -> int:
-        """The oldest entry that can still be read; `last_index` + 1 if there is none."""
+        """Index of the oldest entry that can still be read; `last_index` + 1 if there is none."""
         return self._segments[0].base
 
     @property
     def snapshot_index(self) -> int:
-        """0: no snapshot was taken yet."""
+        """Index of the newest snapshot; 0: no snapshot was taken yet."""
         return 0 if self.snapshot is None else self.snapshot.index
 
     def term(self, index: int) -> int | None:
-        """The term of the entry at `index`; None: it is not there, or compacted away."""
+        """The term of the entry at `index`; None: the entry does not exist or was compacted away."""
         if index == 0:
             return 0
         with self._lock:
@@ -97,9 +98,10 @@ class RaftLog:
             return next((term for at, term in self._snapshots if at == index), None)
 
     def entries(self, first: int, end: int, bytes_max: int = PAYLOAD_BYTES_MAX) -> list[Entry]:
-        """The entries from `first` up to, without, `end`; fewer if they exceed `bytes_max`, at least one.
+        """The entries from `first` up to but not including `end`.
 
-        None if they are compacted away. Raises `StorageFailure` if one of them is damaged.
+        Fewer entries, but at least one, if all exceed `bytes_max`. An empty list if `first`
+        was compacted away. Raises `StorageFailure` if an entry is damaged.
         """
         with self._lock:
             assert end <= self.last_index + 1, (end, self)
@@ -124,12 +126,12 @@ class RaftLog:
         return found
 
     def save(self, snapshot: Snapshot | None, entries: Sequence[Entry], hard_state: HardState | None) -> None:
-        """All that a node wants kept before it speaks, durable when it returns, and in this order.
+        """Saves, in this order, all that a node must persist before it sends messages; durable on return.
 
-        `snapshot` takes the place of the whole log. `entries` replace what differs from them
-        and all behind that; what is here already is not touched, because it may have been
-        acknowledged. Raises OSError, and then nothing is lost but what was to be replaced,
-        and the same call may be repeated; raises `StorageFailure`.
+        `snapshot` replaces the whole log. `entries` replace the first entry that differs from them
+        and all entries behind it; equal entries stay untouched, because they may have been
+        acknowledged. Raises OSError; then only entries that had to be replaced may be lost,
+        and the same call may be repeated. Raises `StorageFailure`.
         """
         self._alive()
         if snapshot is not None:
@@ -145,10 +147,10 @@ class RaftLog:
             self.save_hard_state(hard_state)
 
     def append(self, entries: Sequence[Entry]) -> None:
-        """Writes entries behind the last one; they count when `sync` returns.
+        """Writes entries behind the last entry; they are durable when `sync` returns.
 
-        All of them or, with an OSError, none: what was written of them is cut off again, on
-        disk too. Raises `StorageFailure` if that fails.
+        Writes all of them or raises OSError and keeps none: the partial write is cut off again,
+        also on disk. Raises `StorageFailure` if that fails.
         """
         self._alive()
         if not entries:
@@ -166,7 +168,7 @@ class RaftLog:
             self.last_index = entries[-1].index
 
     def sync(self) -> None:
-        """Makes everything that was appended durable; raises `StorageFailure`, and is not tried again."""
+        """Makes all appended entries durable; raises `StorageFailure` and is never retried after that."""
         self._alive()
         if self.durable_index == self.last_index:
             return
@@ -177,7 +179,7 @@ class RaftLog:
         self.durable_index = self.last_index
 
     def save_hard_state(self, state: HardState) -> None:
-        """Durable when it returns; raises OSError, and then the old one stands."""
+        """Replaces the hard state, durable on return; raises OSError, and then the old state stays valid."""
         self._alive()
         if state != self.hard_state:
             path, data = f"{self._folder}/hard-state", pack_hard_state(state)
@@ -194,9 +196,9 @@ class RaftLog:
         self.durable_index = first - 1
 
     def save_snapshot(self, configuration: Configuration, index: int, data: bytes) -> None:
-        """Keeps the image as of `index`, then forgets the entries that no kept snapshot needs.
+        """Saves the image at `index`, then removes the entries that no kept snapshot needs.
 
-        Durable when it returns. Raises OSError, and then nothing is lost.
+        Durable on return. Raises OSError, and then nothing is lost.
         """
         self._alive()
         term = self.term(index)
@@ -217,7 +219,7 @@ class RaftLog:
         if len(self._snapshots) < SNAPSHOTS_KEPT:
             return
         oldest = self._snapshots[-SNAPSHOTS_KEPT][0]
-        # Oldest first, and each on disk before the next, so that a crash leaves no hole.
+        # Oldest first, and each removal is on disk before the next, so that a crash leaves no hole.
         while len(self._segments) > 1 and self._segments[1].base <= oldest + 1:
             with self._lock:
                 self._files.remove(self._segments[0].path)
@@ -229,9 +231,9 @@ class RaftLog:
                 del self._snapshots[0]
 
     def _install(self, snapshot: Snapshot) -> None:
-        """A leader's image in place of the log; see `install`."""
+        """Replaces the log by a leader's image, with the steps of `install`."""
         if snapshot.index == self.snapshot_index:
-            # A call that is repeated.
+            # The call is a repetition.
             return
         assert snapshot.index > max(self.snapshot_index, self.hard_state.commit), (snapshot.index, self)
         place = (self._folder, snapshot.index, snapshot.term)
@@ -254,7 +256,7 @@ class RaftLog:
         self._folder_dirty = False
 
     def _roll(self) -> None:
-        """Closes the active segment, which is never synced again, and begins the next."""
+        """Closes the active segment, which is never synced again, and begins the next segment."""
         if self.durable_index < self.last_index:
             self.sync()
         segment = RaftSegment(self._folder, self.last_index + 1)
@@ -270,7 +272,7 @@ class RaftLog:
         try:
             write_all(self._active, buffers, size)
         except OSError:
-            # On disk too: a refusal is definite, and must not come back after a crash.
+            # Also on disk: the refusal is definite, so the entries must not reappear after a crash.
             self._durably(lambda: self._cut_back(size))
             raise
 
@@ -279,7 +281,7 @@ class RaftLog:
         self._active.datasync()
 
     def _truncate(self, first: int) -> None:
-        # Newest first, and each on disk before the next, so that a crash leaves no hole.
+        # Newest first, and each removal is on disk before the next, so that a crash leaves no hole.
         while len(self._segments) > 1 and self._segments[-1].base >= first:
             self._active.close()
             with self._lock:
@@ -317,7 +319,7 @@ class RaftLog:
             raise StorageFailure("the metadata log failed earlier; what is on disk is unknown")
 
     def _durably(self, step: Callable[[], None]) -> None:
-        """A step after whose failure nothing is known of the disk."""
+        """Runs a step; if it fails, the disk's state is unknown and the log refuses further changes."""
         try:
             step()
         except OSError as error:
@@ -328,7 +330,7 @@ class RaftLog:
 
 
 def create_raft_log(files: Files, folder: str, hard_state: HardState, entries: Sequence[Entry]) -> None:
-    """Makes the log of a new cluster, or of a broker that is about to join one (no entries)."""
+    """Makes the log of a new cluster or, without entries, of a broker that will join a cluster."""
     files.make_dir(folder)
     file = files.open(segment_path(folder, 1), create=True)
     try:

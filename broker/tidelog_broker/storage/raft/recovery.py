@@ -1,15 +1,15 @@
-"""What a start makes of the metadata log that the last run left.
+"""Opens the metadata log that the last run left, and repairs a torn end.
 
-The rule of DESIGN 4, 2b, with the log's own means. An entry is *known to have been
+It applies the rule of DESIGN 4, 2b, to the metadata log. An entry is *known to have been
 durable* if the saved commit covers it, if a later entry says so, or if a later segment
-exists; such an entry that is invalid or missing is damage, and the broker does not
-start: metadata is never guessed. After the last known one a crash may have torn the
-log: it ends at the first invalid entry, if that lacks a part as a torn write does
-(`torn`). One that lacks none rotted, and this broker may have told the leader that it has
-it: cut off, it could be lost to the quorum. If the kernel is the one of the last run, the
-page cache lived, so only an entry inside which the file ends is torn.
+exists. If such an entry is invalid or missing, the log is damaged and the broker does not
+start: metadata is never guessed. Behind the last such entry, a crash may have torn the
+log. The log then ends at the first invalid entry, if that entry lacks a part as a torn write does
+(`torn`). If it lacks no part, it rotted. This broker may have acknowledged it to the leader: if it
+were cut off, the quorum could lose it. If the kernel did not restart since the last run, the page
+cache survived, so an entry is torn only if the file ends inside it.
 
-What is cut off is kept in a ``.cut-…`` file, never overwritten.
+Bytes that are cut off are kept in a ``.cut-…`` file, which is never overwritten.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ class _Snapshots(NamedTuple):
 def open_raft_log(
     files: Files, folder: str, *, same_boot: bool, reserve: Reserve, segment_bytes: int = SEGMENT_BYTES
 ) -> RaftLog:
-    """The log below `folder`, repaired as far as the rule allows.
+    """Opens the log below `folder` and repairs it as far as the rule allows.
 
-    Everything it holds is on disk when it returns. Raises `DirectoryDamaged` if the log
+    All its content is on disk when this returns. Raises `DirectoryDamaged` if the log
     is damaged or was never made.
     """
     hard_state = _hard_state(files, folder)
-    # What the last run put here may be only page cache and unsynced names.
+    # The last run may have left unsynced content and names that are only in the page cache.
     sync_found(files, folder)
     _finish_installs(files, folder)
     names = files.list(folder)
@@ -112,7 +112,7 @@ def _hard_state(files: Files, folder: str) -> HardState:
 
 
 def _finish_installs(files: Files, folder: str) -> None:
-    """A leader's image that was taking the place of the log when the last run ended (`install`)."""
+    """Completes the installation of a leader's image that the end of the last run interrupted (`install`)."""
     for name in files.list(folder):
         found = INSTALL_NAME.fullmatch(name)
         if found is None:
@@ -125,7 +125,7 @@ def _finish_installs(files: Files, folder: str) -> None:
 
 
 def _configurations(snapshot: Snapshot | None, changes: Sequence[Entry]) -> list[tuple[int, Configuration]]:
-    """Who votes, with the index from which on: by the newest snapshot and the entries behind it."""
+    """The voter configurations of the newest snapshot and the entries behind it, each with its index."""
     begun = 0 if snapshot is None else snapshot.index
     found = [] if snapshot is None else [(snapshot.index, snapshot.configuration)]
     later = [entry for entry in changes if entry.index > begun]
@@ -133,9 +133,10 @@ def _configurations(snapshot: Snapshot | None, changes: Sequence[Entry]) -> list
 
 
 def _with_directory(state: HardState, configurations: Sequence[tuple[int, Configuration]]) -> HardState:
-    """The first version wrote of a vote only the broker; the newest list of voters says on which disk it is.
+    """Adds the directory id to a vote of the first version, which saved only the voted broker.
 
-    One that is not listed any more stays without: nobody else gets a vote in that term.
+    The id comes from the newest list of voters. If the broker is not in that list, the vote stays without
+    a directory id, and no other candidate gets a vote in that term.
     """
     if state.vote is None or state.vote.directory_id != UNKNOWN_DIRECTORY or not configurations:
         return state
@@ -145,7 +146,7 @@ def _with_directory(state: HardState, configurations: Sequence[tuple[int, Config
 
 
 def _load_snapshots(files: Files, folder: str, names: list[str]) -> _Snapshots:
-    """The snapshots that are whole; a damaged one is reported and left where it is."""
+    """Loads the whole snapshots; a damaged snapshot is logged as an error and left in place."""
     newest: Snapshot | None = None
     whole: list[tuple[int, int]] = []
     places = sorted(
@@ -172,15 +173,15 @@ def _recover_segment(
     last: bool,
     changes: list[Entry],
 ) -> tuple[RaftSegment, int]:
-    """The segment's valid entries, on disk; what is torn behind them is cut. With the last term.
+    """Loads a segment's valid entries and cuts off a torn end; returns the segment and the last term.
 
-    Changes of the voters are added to `changes`.
+    The last segment is flushed first. Changes of the voters are added to `changes`.
     """
     segment = RaftSegment(folder, base)
     file = files.open(segment.path)
     try:
         if last:
-            # What is read next must be what the disk holds (2a), not what the cache remembers.
+            # The next read must return the content of the disk (2a), not of the page cache.
             flush_found(file, segment.path)
             file.drop_cache(0, file.size())
         data = file.pread(file.size(), 0)
@@ -200,7 +201,7 @@ def _recover_segment(
 
 
 def _check_torn(segment: RaftSegment, data: bytes, commit: int, same_boot: bool, last: bool) -> None:
-    """Raises unless the invalid entry behind the segment's valid ones may be a torn write."""
+    """Raises `DirectoryDamaged` unless the invalid entry behind the valid entries may be a torn write."""
     index, position = segment.next_index, segment.size
     where = f"entry {index} of the metadata log ({segment.path}, byte {position})"
     if not last:
@@ -244,7 +245,7 @@ def _cut(files: Files, segment: RaftSegment, tail: bytes) -> None:
 def _check_whole(
     folder: str, hard_state: HardState, segments: list[RaftSegment], snapshots: _Snapshots
 ) -> None:
-    """Snapshot and entries must join, and reach as far as is known to have been committed."""
+    """Checks that snapshot and entries have no gap between them and reach the known commit index."""
     first, last = segments[0].base, segments[-1].next_index - 1
     covered = snapshots.newest.index if snapshots.newest is not None else 0
     if first > covered + 1:

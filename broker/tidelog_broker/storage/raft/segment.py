@@ -1,6 +1,6 @@
-"""Where the entries of the metadata log lie: its files by name, and the places in one of them.
+"""Locates the entries of the metadata log: the names of its files, and the entries' places in a file.
 
-Neighbours: `log` (an open log), `recovery` (finds what is there), `format` (bytes).
+Neighbours: `log` (the open log), `recovery` (opens the log), `format` (the bytes).
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ INSTALL_NAME = re.compile(r"install-(\d{20})-(\d{20})")
 
 
 class RaftSegment:
-    """Where the entries of one file lie."""
+    """The places of the entries in one file."""
 
     __slots__ = ("base", "path", "positions", "size", "terms")
 
     def __init__(self, folder: str, base: int) -> None:
         self.base = base
-        """Index of its first entry, there or not."""
+        """Index of its first entry, also while the file is empty."""
         self.path = segment_path(folder, base)
         self.size = 0
         self.positions = array("Q")
@@ -58,5 +58,5 @@ def snapshot_path(folder: str, index: int, term: int) -> str:
 
 
 def install_path(folder: str, index: int, term: int) -> str:
-    """Of a snapshot that is taking the place of the log."""
+    """The path of a snapshot that is replacing the log."""
     return f"{folder}/install-{index:020d}-{term:020d}"
