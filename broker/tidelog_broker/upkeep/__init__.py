@@ -1,8 +1,8 @@
-"""What a broker does with its logs unasked: retention, checkpoints, scrubbing, healing.
+"""The background work on a broker's logs: retention, checkpoints, scrubbing, healing.
 
-`tasks` runs them. `maintenance` is the periodic task, and `age_retention` decides for it what is
-old enough to delete. `scrubber` reads cold segments to find rot and `healer` replaces what rotted
-from other replicas. `suspects` are replicas that may have lost what they acknowledged.
+`tasks` runs it. `maintenance` is the periodic task, and `age_retention` decides for it which segments
+are old enough to delete. `scrubber` reads cold segments to find rot, and `healer` replaces damaged ranges
+with data from other replicas. `suspects` reports replicas that may have lost acknowledged records.
 
 How a log is cut, saved or healed on disk belongs in `storage`.
 """

@@ -1,8 +1,8 @@
-"""Which log start offsets retention asks for, by the time that may be believed (R18).
+"""Computes the log start offsets that retention asks for, by a time that can be trusted (R18).
 
-`storage.directory.retention` and `storage.directory.retention_time` decide; this module gives them what they
-need of the logs and of the cluster's clock, and keeps the result over restarts. Neighbour: `maintenance`
-sweeps, and moves the starts.
+`storage.directory.retention` and `storage.directory.retention_time` decide. This module gives them the facts
+about the logs and the cluster's clock, and saves the result for the next start. Neighbour: `maintenance`
+sweeps and moves the log start offsets.
 """
 
 from __future__ import annotations
@@ -35,31 +35,32 @@ class _Seen(NamedTuple):
 
 
 class AgeRetention:
-    """Of one broker; `look` is called in one thread at a time."""
+    """The retention by age of one broker; only one thread at a time may call `look`."""
 
     def __init__(self, store: LogStore, clock: ClusterClock) -> None:
         self._store = store
         self._clock = clock
         self._time = RetentionTime(store.checkpoints.retention_time_us())
         self._looked_us: int | None = None
-        """On the clock of time that passed."""
+        """When `look` last counted waiting segments, on the clock of elapsed time; None: never. µs."""
         self._waited: dict[tuple[bytes, int], Waited] = {}
-        """Of closed segments that are dated ahead of the clock; saved now and then."""
+        """How long closed segments dated ahead of the clock have waited, by partition; saved at intervals."""
         self.behind_us = 0
-        """How far the time of retention is behind the clock, because that jumped. µs."""
+        """How far the time of retention is behind the clock, because the clock jumped. µs."""
 
     def __repr__(self) -> str:
         return f"<AgeRetention {self._time!r} dated_ahead={len(self._waited)}>"
 
     @property
     def dated_ahead(self) -> int:
-        """Partitions with closed segments that are dated ahead of the clock."""
+        """Number of partitions with closed segments that are dated ahead of the clock."""
         return len(self._waited)
 
     def look(self, partitions: Sequence[Partition], clock_us: int | None) -> list[tuple[Partition, int]]:
-        """Log start offsets of partitions that are led here and have a bound. Blocking.
+        """The log start offset that retention asks for in each partition that can be read. Blocking.
 
-        `clock_us`: `ClusterClock.retention_us`; None: no clock may be believed, and age counts for nothing.
+        `partitions` are led here and have a retention bound. `clock_us` is `ClusterClock.retention_us`;
+        None: no clock can be trusted, and no segment is too old.
         """
         seen = [one for one in map(self._seen, partitions) if one is not None]
         now = None
@@ -80,11 +81,11 @@ class AgeRetention:
         return starts
 
     def _seen(self, partition: Partition) -> _Seen | None:
-        """What can be read; a log that cannot must not keep the others from their turn."""
+        """The facts about a partition's segments; None if they cannot be read, so that other logs go on."""
         segments = partition.log.segments
         try:
             if partition.config.retention.age_ms is not None:
-                # The active one is asked once, for the time that is to begin with.
+                # The active segment is read only once: its time may be the first time of retention.
                 for segment in segments if self._time.reached_us is None else segments[:-1]:
                     segment.load_times()
         except (OSError, TidelogError) as error:
@@ -97,7 +98,7 @@ class AgeRetention:
         return _Seen(partition, [SegmentFacts(s.next_offset, s.size, s.last_append_us) for s in segments])
 
     def _advance(self, seen: Sequence[_Seen], clock_us: int) -> RetentionNow:
-        """The time of this sweep."""
+        """Advances the time of retention to this sweep and returns it."""
         times = [one.last_append_us for _, segments in seen for one in segments]
         self._time.begin(min(clock_us, max((time for time in times if time is not None), default=0)))
         before = self._time.jumped
@@ -115,20 +116,20 @@ class AgeRetention:
                 self._store.checkpoints.save_retention_time(self._time.reached_us)
                 self._time.saved()
             except OSError as error:
-                # A full disk, perhaps: what retention frees is needed then.
+                # Goes on, because the disk may be full, and then retention must free space.
                 log.warning(
                     "the time of retention could not be saved; the broker tries again", error=str(error)
                 )
         return now
 
     def _wait(self, seen: Sequence[_Seen], now: RetentionNow) -> None:
-        """Counts how long segments that are dated ahead are there, by time that passed (R18)."""
+        """Counts by elapsed time how long the broker has had segments dated ahead of the clock (R18)."""
         looked = self._clock.elapsed()
         passed = 0 if self._looked_us is None else looked - self._looked_us
         self._looked_us = looked
         changed: dict[tuple[bytes, int], Waited | None] = {}
-        # Of partitions that are led elsewhere by now only what was saved may be gone on with: it is dropped
-        # when the log is cut.
+        # A partition that is now led elsewhere keeps only its saved count, which is dropped when the log
+        # is cut.
         before, self._waited = self._waited, {}
         for partition, segments in seen:
             key, saved = partition.key, self._store.checkpoints.waited(partition.key)

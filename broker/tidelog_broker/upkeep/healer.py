@@ -1,12 +1,12 @@
-"""Heals damaged ranges of this broker's logs with what others have, and gives them what they lack (2c).
+"""Heals damaged ranges of this broker's logs with data from other replicas, and sends ranges to them (2c).
 
-A follower asks its leader, a damaged leader that nobody takes over from a member of the ISR, over the
-connection that there is between the two anyway. Few partitions are healed at a time and each asks one
-question at a time, so that healing costs the others little. What is not answered is asked again, of the
-next one.
+A follower asks its leader. A damaged leader that is not replaced asks a member of the ISR. Requests
+use the existing connection between the two brokers. Only a few partitions are healed at a time, and each
+has at most one request open, so that healing costs the other replicas little. After an unanswered
+request the broker asks the next replica.
 
-Neighbours: `core.replication.healing` has the rules, `storage.log.healing` puts batches in their place,
-`scrubber` and readers find what is damaged, `replication.links` carries questions and answers.
+Neighbours: `core.replication.healing` has the rules, `storage.log.healer` puts batches in their place,
+`scrubber` and readers find damage, `replication.links` carries requests and answers.
 """
 
 from __future__ import annotations
@@ -34,29 +34,30 @@ from tidelog_broker.writing.write_rounds import WriteRounds
 log = structlog.get_logger(__name__)
 
 LOOK_SECONDS: Final = 0.5
-"""How often it looks which logs are damaged."""
+"""Interval between two searches for damaged logs."""
 
 HEALING_MAX: Final = 2
-"""Partitions that are healed at a time."""
+"""Partitions that are healed at the same time."""
 
 ANSWERS_MAX: Final = 2
-"""Ranges that are read for others at a time; who asks in vain asks again."""
+"""Ranges that are read for other replicas at the same time; further requests get an empty answer, and the
+replica asks again."""
 
 ANSWER_SECONDS_MAX: Final = 5.0
-"""Without an answer for so long the question is lost."""
+"""A request without an answer for this long counts as lost."""
 
 HAND_OVER_SECONDS: Final = 3.0
-"""A damaged leader is given so long to be replaced by somebody who has everything; then it asks others."""
+"""A damaged leader waits this long for an undamaged replica to replace it; then it asks other replicas."""
 
 RETRY_SECONDS: Final = 3.0
-"""After everybody was asked in vain."""
+"""Pause after every candidate was asked without success."""
 
 
 class Wires(Protocol):
-    """How other replicas are reached."""
+    """The connections to other replicas."""
 
     def send_range(self, replica: Replica, broker: int, message: RangeWanted | RangeHeld) -> bool:
-        """False: there is no connection, or it takes no more for now."""
+        """Sends a message to a broker; False: there is no connection, or it accepts no more for now."""
 
 
 class _Question(NamedTuple):
@@ -64,13 +65,13 @@ class _Question(NamedTuple):
     damage: DamagedRange
     broker: int
     candidates: int
-    """How many there are to ask."""
+    """Number of replicas that can be asked."""
     until: float
-    """Event loop's clock."""
+    """When the request counts as lost, on the event loop's clock."""
 
 
 class Healer:
-    """Heals the damaged ranges of one broker's logs. Of one event loop."""
+    """Heals the damaged ranges of one broker's logs. Belongs to one event loop."""
 
     def __init__(
         self,
@@ -84,13 +85,13 @@ class Healer:
         fail: Fail,
         healed: Callable[[], None],
     ) -> None:
-        """`damaged_folders` is empty while no log here has damage. `reads` read what others ask for, `heals`
-        writes; `healed` is told of each range that is whole."""
+        """`damaged_folders` is empty while no log of this broker is damaged. `reads` executes reads for other
+        replicas, `heals` executes writes. `healed` is called once for each range that is whole again."""
         self._loop = asyncio.get_running_loop()
         self._partitions = partitions
         self._damaged_folders = damaged_folders
         self._wires: Wires | None = None
-        """None: it does not run yet."""
+        """None: the healer does not run yet."""
         self._rounds = rounds
         self._flushes = flushes
         self._reads = reads
@@ -98,22 +99,22 @@ class Healer:
         self._fail = fail
         self._healed = healed
         self._questions: dict[Key, _Question] = {}
-        """Without an answer yet."""
+        """Requests without an answer yet."""
         self._mending: dict[Key, asyncio.Task[None]] = {}
         self._not_before: dict[Key, float] = {}
-        """Of damaged partitions that could not be healed; event loop's clock."""
+        """When damaged partitions that could not be healed may ask again; event loop's clock."""
         self._attempts: dict[Key, int] = {}
-        """In vain; who is asked goes by it."""
+        """Attempts without success per partition; the number selects the replica to ask next."""
         self._leading_since: dict[Key, float] = {}
         """When damaged partitions were first seen to be led here; event loop's clock."""
         self._answers = 0
-        """That are being read."""
+        """Number of ranges that are being read for other replicas."""
 
     def __repr__(self) -> str:
         return f"<Healer asking={len(self._questions)} mending={len(self._mending)} vain={self._attempts}>"
 
     async def run(self, wires: Wires) -> None:
-        """Until cancelled. `wires` carry its questions and answers."""
+        """Runs until cancelled. `wires` carry the requests and answers."""
         self._wires = wires
         while True:
             await asyncio.sleep(LOOK_SECONDS)
@@ -123,7 +124,7 @@ class Healer:
                 log.exception("healing failed; the broker tries again")
 
     async def stop(self) -> None:
-        """What a thread is writing still gets there, or leaves nothing."""
+        """Cancels all healing; a write that runs in a thread still completes or leaves nothing behind."""
         for task in self._mending.values():
             task.cancel()
         await asyncio.gather(*self._mending.values(), return_exceptions=True)
@@ -131,7 +132,7 @@ class Healer:
     def _send(self, replica: Replica, broker: int, message: RangeWanted | RangeHeld) -> bool:
         return self._wires is not None and self._wires.send_range(replica, broker, message)
 
-    # --- what is damaged here
+    # --- damage on this broker
 
     def _look(self) -> None:
         now = self._loop.time()
@@ -160,7 +161,7 @@ class Healer:
         if role is None or now < self._not_before.get(key, 0.0) or self._may_hand_over(key, role, now):
             return
         brokers = brokers_with_range(role)
-        # What retention has passed goes with its file.
+        # A range below the log start offset is not healed: its file will be removed.
         damage = next((one for one in partition.log.damaged if one.end > partition.log.start_offset), None)
         if not brokers or damage is None:
             return
@@ -171,7 +172,7 @@ class Healer:
             self._in_vain(question)
 
     def _may_hand_over(self, key: Key, role: LeaderPartition | FollowerPartition, now: float) -> bool:
-        """It leads, and the controller may not have heard of the damage yet (R6)."""
+        """Whether this replica leads and the controller may still replace it because of the damage (R6)."""
         if isinstance(role, FollowerPartition):
             self._leading_since.pop(key, None)
             return False
@@ -184,10 +185,10 @@ class Healer:
         asked_all = attempts % question.candidates == 0
         self._not_before[key] = self._loop.time() + (RETRY_SECONDS if asked_all else 0.0)
 
-    # --- what others say
+    # --- messages from other replicas
 
     def received(self, replica: Replica, broker: int, message: RangeWanted | RangeHeld) -> None:
-        """A replica of the same partition on `broker` asks or answers."""
+        """Handles a request or an answer from a replica of the same partition on `broker`."""
         if isinstance(message, RangeWanted):
             self._answer(replica, broker, message)
             return
@@ -231,7 +232,7 @@ class Healer:
 
         reading.add_done_callback(read)
 
-    # --- putting it in its place
+    # --- repairing the segment
 
     async def _mend(self, question: _Question, held: RangeHeld) -> None:
         partition, damage = question.partition, question.damage
@@ -263,7 +264,7 @@ class Healer:
             del self._mending[partition.key]
 
     async def _close_segment(self, partition: Partition, damage: DamagedRange) -> None:
-        """Only what is closed and on disk is put into another file."""
+        """Closes and flushes the damaged segment: only closed, durable segments can be rewritten."""
         one = partition.log
         if damage.end > one.active.base_offset and not partition.removed:
             await self._rounds.exclusively(one.writer.roll)

@@ -1,8 +1,8 @@
-"""What happens without being asked: checkpoints, background flushes, retention, rolls by age, deletion.
+"""The periodic work of a broker: checkpoints, background flushes, retention, rolls by age, deletion.
 
-One task for the whole broker, however many partitions there are (DESIGN section 7); it
-looks only at partitions that changed, but for the sweep, which is rare. File work runs
-in the housekeeping thread; what changes the active segment takes the write lane.
+One task serves the whole broker, no matter how many partitions it has (DESIGN section 7). It
+looks only at partitions that changed, except in the sweep, which is rare. File work runs
+in the housekeeping thread; changes of the active segment run in the write lane.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 START_RETRY_SECONDS = 1.0
-"""After log start offsets could not be saved."""
+"""Pause after log start offsets could not be saved."""
 
 TICK_SECONDS = 0.1
-"""How often deadlines and background flushes are looked at, while there is anything to do."""
+"""Interval between two checks of deadlines and background flushes, while there is work to do."""
 
 
 class MaintenanceLimits(NamedTuple):
-    """How often and how late maintenance works; see `config` for what the settings mean."""
+    """The intervals and limits of maintenance; `config` explains the settings."""
 
     checkpoint_interval: float = 1.0
     """Seconds."""
@@ -52,7 +52,7 @@ class MaintenanceLimits(NamedTuple):
 
 
 class _WantedStart(NamedTuple):
-    """What a role asked for. Another role may have another log: what holds there it says itself."""
+    """A log start offset that a role asked for. A later role may have another log, so it asks again."""
 
     offset: int
     role_number: int
@@ -76,10 +76,11 @@ class Maintenance:
         reserve: Reserve | None = None,
         retry: Callable[[], None] = lambda: None,
     ) -> None:
-        """`partitions`: those of the broker, shared with it.
+        """`partitions` are the broker's partitions, shared with it.
 
-        `newest` is the image with everything that is committed by now (M5). `reserve` lets checkpoints be
-        written on a full disk; `retry` is called now and then, for what failed for want of room.
+        `newest` returns the image with all entries that are committed by now (M5). `reserve` allows
+        checkpoints on a full disk. `retry` is called periodically to repeat work that failed because the
+        disk was full.
         """
         self._loop = asyncio.get_running_loop()
         self._store = store
@@ -96,14 +97,14 @@ class Maintenance:
         self._deleted: list[tuple[float, str]] = [(0.0, path) for path in store.folders.deleted()]
         self._partitions = partitions
         self._starts: dict[Partition, _WantedStart] = {}
-        """Log start offsets that roles want moved."""
+        """Log start offsets that roles asked for and that are not saved yet."""
         self._moving: asyncio.Task[None] | None = None
         self._removing: asyncio.Task[None] | None = None
         self.writing: dict[Partition, None] = {}
-        """Partitions with appends that wait for their commit; they may pass their deadline."""
+        """Partitions with appends that wait for their commit and may pass their deadline."""
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         next_checkpoint = next_sweep = self._loop.time()
         while True:
             await asyncio.sleep(TICK_SECONDS if self.busy else self._limits.checkpoint_interval)
@@ -123,7 +124,7 @@ class Maintenance:
         self._flush_old()
 
     async def _keep_reserve(self) -> None:
-        """Sets the reserve aside again once there is room, and has tried again what failed for want of it."""
+        """Fills the reserve again once there is space, and repeats work that failed on the full disk."""
         if self._reserve is not None and not self._reserve.held:
             await self._in_thread(self._reserve.restore)
         self._retry()
@@ -133,7 +134,7 @@ class Maintenance:
         return bool(self.writing or self._flushes.unsaved)
 
     async def _guarded(self, what: str, work: Callable[[], Awaitable[None]]) -> None:
-        """A full disk is waited out, a failed flush ends the broker, and a bug must not end maintenance."""
+        """Runs work that is tried again later after a full disk or a bug. A failed flush ends the broker."""
         try:
             await work()
         except StorageFailure as error:
@@ -144,7 +145,7 @@ class Maintenance:
             log.exception("maintenance failed unexpectedly; the broker tries again", what=what)
 
     def deleted(self, path: str | None) -> None:
-        """Has a deleted stream's folder removed after the delay."""
+        """Schedules the removal of a deleted stream's folder after the delay."""
         if path is not None:
             self._deleted.append((self._loop.time() + self._limits.deleted_delay, path))
 
@@ -156,7 +157,7 @@ class Maintenance:
                 del self.writing[partition]
 
     def _flush_old(self) -> None:
-        """Flushes page-cache streams that waited long enough or hold too much (DESIGN 4, 2b)."""
+        """Flushes page-cache streams whose unsynced bytes are too old or too many (DESIGN 4, 2b)."""
         now = self._loop.time()
         dirty = [p for p in self._flushes.unsaved if p.dirty_since is not None]
         held = sum(p.log.flusher.unsynced_bytes for p in dirty)
@@ -172,7 +173,7 @@ class Maintenance:
         """Saves recovery points, high watermarks and log start offsets that moved."""
         unsaved = list(self._flushes.unsaved)
         for partition in unsaved:
-            # What is still dirty comes up again when it is flushed.
+            # A partition that is still dirty stays listed until it is flushed.
             if partition.dirty_since is None:
                 del self._flushes.unsaved[partition]
         changed = [partition for partition in unsaved if not partition.removed]
@@ -187,12 +188,12 @@ class Maintenance:
         await self._saved(lambda: self._store.saved.save(entries))
 
     async def _saved(self, save: Callable[[], None]) -> None:
-        """Saves in the housekeeping thread, on the reserve if the disk is full. Raises OSError."""
+        """Saves in the housekeeping thread, with the reserve's space if the disk is full. Raises OSError."""
         reserve = self._reserve
         await self._in_thread(save if reserve is None else lambda: reserve.run(save))
 
     async def sweep(self) -> None:
-        """Rolls segments by age, forgets what retention lets go, has deleted streams' files removed."""
+        """Rolls segments by age, applies retention, and starts the removal of deleted streams' files."""
         now_us = self._clock.append_us()
         old = await self._in_thread(self._due_actives, list(self._partitions.values()), now_us)
         for partition in old:
@@ -203,14 +204,14 @@ class Maintenance:
             # Only a leader moves the log start (R11).
             [p for p in self._partitions.values() if p.leads and not bounds_of(p.config.retention).unlimited]
         )
-        # What could not be unlinked before, on followers too.
+        # Files that could not be removed earlier, also on followers.
         await self._free([p for p in self._partitions.values() if p.log.start.has_files_below])
         if self._removing is None or self._removing.done():
-            # Beside the rest: without a controller it waits, and deadlines and checkpoints must not.
+            # In a task of its own: without a controller it waits, but deadlines and checkpoints must not.
             self._removing = asyncio.create_task(self._guarded("deleted files", self.remove_deleted))
 
     async def remove_deleted(self) -> None:
-        """M5: what was set aside goes for good once a majority has confirmed that its stream is gone."""
+        """Removes the folders of deleted streams for good, after a majority confirmed the deletion (M5)."""
         due = [entry for entry in self._deleted if entry[0] <= self._loop.time()]
         if not due:
             return
@@ -219,7 +220,7 @@ class Maintenance:
             self._deleted.remove(entry)
             stream_id = deleted_stream(entry[1])
             if stream_id in image.streams:
-                # The metadata was recovered by force, and the deletion was lost: nobody here knows better.
+                # The metadata was recovered by force and lost the deletion: the broker cannot decide.
                 log.error(
                     "a folder is marked as deleted, but its stream exists; the folder is kept",
                     folder=entry[1],
@@ -238,7 +239,7 @@ class Maintenance:
     async def _forget(self, partitions: list[Partition]) -> None:
         roles = {partition: partition.replica.role_number for partition in partitions}
         starts = await self._in_thread(self.retention.look, partitions, self._clock.retention_us())
-        # Where the role has ended meanwhile, another leader decides.
+        # If the role ended meanwhile, another leader decides.
         moved = [
             (p, start)
             for p, start in starts
@@ -248,13 +249,13 @@ class Maintenance:
             await self.advance_starts(moved)
 
     def request_start(self, partition: Partition, offset: int) -> None:
-        """Has a log start offset moved, together with others; the partition's `start_moved` follows."""
+        """Schedules a move of a log start offset, together with others; calls `start_moved` afterwards."""
         self._starts[partition] = _WantedStart(offset, partition.replica.role_number)
         if self._moving is None:
             self._moving = self._loop.create_task(self._move_starts(), name="log start offsets")
 
     async def _move_starts(self) -> None:
-        """Until all of them are saved: a role waits for each, and asks for no other meanwhile."""
+        """Repeats until all offsets are saved: a role waits for its move and asks for no other meanwhile."""
         try:
             while self._starts:
                 starts, self._starts = self._starts, {}
@@ -278,17 +279,18 @@ class Maintenance:
             self._moving = None
 
     async def stop(self) -> None:
-        """Moves no more log start offsets, removes no more files."""
+        """Stops moving log start offsets and removing files."""
         for task in (self._moving, self._removing):
             if task is not None:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
 
     async def advance_starts(self, starts: list[tuple[Partition, int]]) -> None:
-        """Moves log start offsets, on the disk first (R11), and then frees what lies below them.
+        """Moves log start offsets, first on disk (R11), and then removes the segments below them.
 
-        Raises OSError if they could not be saved. None has moved then, here either, so that the
-        next look at retention asks for the same again. What cannot be unlinked goes with a later sweep.
+        Raises OSError if the offsets could not be saved. Then none has moved, also not in memory, so
+        that the next sweep asks for the same offsets again. A later sweep removes files that
+        cannot be removed now.
         """
         starts = [(partition, start) for partition, start in starts if not partition.removed]
         entries = [(partition.log, partition.high_watermark, start) for partition, start in starts]
@@ -298,7 +300,7 @@ class Maintenance:
         await self._free([partition for partition, _ in starts])
 
     async def _free(self, partitions: Iterable[Partition]) -> None:
-        """Unlinks what lies below log start offsets; a file that stays keeps no other partition's."""
+        """Removes segments below log start offsets; a failure in one partition does not affect the others."""
         for partition in partitions:
             if partition.removed:
                 continue
@@ -325,7 +327,7 @@ class Maintenance:
 
 
 def _or_warn(partition: Partition, look: Callable[[Partition], T], otherwise: T) -> T:
-    """What a look at a log's files says; one that cannot be read must not keep the others from their turn."""
+    """Calls `look`; if the log cannot be read, warns and returns `otherwise`, so that other logs go on."""
     try:
         return look(partition)
     except (OSError, TidelogError) as error:

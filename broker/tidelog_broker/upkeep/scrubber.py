@@ -1,8 +1,8 @@
 """Reads all logs of a broker, slowly, so that rot is found while other replicas are whole (DESIGN 4.8).
 
-One task for the whole broker. After each piece it waits as long as the piece is worth at the rate
-that is allowed, so that readers and writers hardly notice. What it finds is known from then on:
-reads of it are refused, the broker's log and the metrics show it, `healer` fetches it from another replica.
+One task serves the whole broker. After each piece it waits as long as the piece may take at the allowed
+rate, so that readers and writers are hardly disturbed. Damage that it finds is recorded: reads of the range
+are refused, the broker's log and the metrics show it, and `healer` fetches the range from another replica.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from tidelog_broker.writing.partition import Partition
 log = structlog.get_logger(__name__)
 
 PIECE_BYTES: Final = 1 << 20
-"""Read at a time, about; one batch always is."""
+"""Approximate size of one piece; a piece has at least one batch."""
 
 FIRST_PASS_SECONDS_MAX: Final = 60.0
-"""The first pass begins so long after a start, or sooner if passes are more frequent."""
+"""The first pass begins this long after a start, or sooner if the interval between passes is shorter."""
 
 SEGMENT_BYTES_MIN: Final = 256 << 10
-"""What a segment counts for at least: opening thousands of small ones one after the other would keep a core
-and a disk busy for seconds, and whoever writes meanwhile would wait."""
+"""A segment counts as at least this size: opening thousands of small segments without a pause would keep a
+core and a disk busy for seconds, and writers would wait."""
 
 PAUSE_SECONDS_MIN: Final = 0.05
-"""Shorter pauses are saved up."""
+"""Shorter pauses are added up until they reach this."""
 
 
 class Scrubber:
-    """Reads the logs of one broker, a piece at a time. Of one event loop."""
+    """Reads the logs of one broker, a piece at a time. Belongs to one event loop."""
 
     def __init__(
         self,
@@ -47,7 +47,8 @@ class Scrubber:
         interval: float,
         read: Callable[[int], None],
     ) -> None:
-        """`interval` in seconds, from the end of a pass to the next; `read` is told of bytes."""
+        """`interval`: seconds from the end of a pass to the next pass. `read` is called with each number of
+        bytes read."""
         assert bytes_per_second > 0
         self._loop = asyncio.get_running_loop()
         self._partitions = partitions
@@ -56,15 +57,15 @@ class Scrubber:
         self._interval = interval
         self._read = read
         self._owed = 0.0
-        """Seconds that what was read is worth, and that were not waited yet."""
+        """Seconds of pause that are due for bytes already read."""
         self.passes = 0
-        """That are complete."""
+        """Number of complete passes."""
 
     def __repr__(self) -> str:
         return f"<Scrubber passes={self.passes} bytes_per_second={self._rate}>"
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         pause = min(self._interval, FIRST_PASS_SECONDS_MAX)
         while True:
             await asyncio.sleep(pause)
@@ -75,7 +76,7 @@ class Scrubber:
             self.passes += 1
 
     async def _guarded(self, partition: Partition, segment: Segment) -> None:
-        """What cannot be read at all must not keep the others from their turn."""
+        """Checks a segment; an error is logged and does not prevent the check of other segments."""
         try:
             await self._check(partition, segment)
         except Exception as error:

@@ -1,9 +1,9 @@
-"""Replicas that may lack what they acknowledged: marked on disk, told of at registration, then unmarked (R6).
+"""Suspects: replicas that may lack acknowledged records. Marked on disk, reported, then unmarked (R6).
 
-The mark is on the disk before this run counts the kernel's boot as its own, so a start that dies
-half-way leaves it to the next one; and it stays until the image shows the registration that told of
-it. Neighbours: `storage.log.recovery` marks a log whose cut tail held whole batches, `image_follower`
-opens logs and sees images, `service` registers.
+The broker reports suspects when it registers. The mark is on disk before this run saves the kernel's boot id
+as its own, so if the start is interrupted, the next start finds it. It stays until the image shows
+the registration that reported it. Neighbours: `storage.log.recovery` marks a log whose cut tail held whole
+batches, `image_follower` opens logs and sees images, `service` registers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tidelog_broker.core.replication.log_view import last_epoch
 from tidelog_broker.storage.log.partition_log import PartitionLog
 
 Logs = Mapping[tuple[bytes, int], PartitionLog]
-"""By stream id and partition."""
+"""The logs by stream id and partition."""
 
 UNFLUSHED = (
     "the last run ended without a flush, because the machine stopped or the disk failed: "
@@ -26,22 +26,21 @@ UNFLUSHED = (
 
 
 def mark_page_cache(image: ClusterImage, logs: Logs) -> None:
-    """Marks the logs of `page-cache` streams as such, durably (R17): those that earlier versions made are
-    not. Raises OSError."""
+    """Durably marks the logs of `page-cache` streams as such (R17), because earlier versions did not mark the
+    logs that they made. Raises OSError."""
     for (stream_id, _), one in logs.items():
         if image.streams[stream_id].config.durability is Durability.PAGE_CACHE:
             one.mark_page_cache()
 
 
 def mark_unflushed(image: ClusterImage, logs: Logs) -> None:
-    """Marks as suspect the logs that a power loss or a failed flush left and that may lack what counted;
-    durable at the end.
+    """Marks logs as suspect that may lack acknowledged records after a power loss or a failed flush; durably.
 
-    Those are of `page-cache` streams, or of streams that were and whose logs were not flushed as a whole
-    since (R17). To be called unless the page cache of the last run lived until now: after a boot of the
-    kernel, or when `recover` made the directory forget it (`DataDirectory.forget_boot`). A log that a clean
-    stop left lacks nothing. Whether a partition has other replicas does not matter here: the image at a
-    start may be older than the cluster's. Raises OSError.
+    These are the logs of `page-cache` streams, and of streams that were `page-cache` before and whose logs
+    were not flushed as a whole since (R17). To be called unless the page cache of the last run still exists:
+    after a boot of the kernel, or when `recover` made the directory forget the boot
+    (`DataDirectory.forget_boot`). After a clean stop a log lacks nothing. It does not matter here whether a
+    partition has other replicas: the image at a start may be older than the cluster's. Raises OSError.
     """
     for (stream_id, _), one in logs.items():
         set_so = image.streams[stream_id].config.durability is Durability.PAGE_CACHE
@@ -50,17 +49,17 @@ def mark_unflushed(image: ClusterImage, logs: Logs) -> None:
 
 
 class Suspects:
-    """Those that a start found, until the cluster knows of them."""
+    """The suspects that a start found, until the cluster knows of them."""
 
     def __init__(self) -> None:
         self._told: dict[tuple[bytes, int], PartitionLog] = {}
-        """Those that a registration of this run tells of."""
+        """The suspects that the registration of this run reports."""
 
     def __repr__(self) -> str:
         return f"<Suspects told={len(self._told)}>"
 
     def tell(self, logs: Logs) -> tuple[Suspect, ...]:
-        """For the registration of this run."""
+        """Returns the suspects to report in the registration of this run."""
         self._told = {key: logs[key] for key in sorted(logs) if logs[key].suspect}
         return tuple(
             Suspect(
@@ -73,6 +72,6 @@ class Suspects:
         )
 
     def take_told(self) -> list[PartitionLog]:
-        """Those whose mark may go, once: the image shows the registration."""
+        """Returns, once, the logs whose mark can be removed because the image shows the registration."""
         told, self._told = self._told, {}
         return list(told.values())

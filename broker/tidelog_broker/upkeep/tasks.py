@@ -10,7 +10,7 @@ from tidelog_broker.upkeep.scrubber import Scrubber
 
 
 class UpkeepTasks:
-    """The upkeep tasks of one broker. Of one event loop."""
+    """The upkeep tasks of one broker. Belongs to one event loop."""
 
     def __init__(
         self,
@@ -19,7 +19,7 @@ class UpkeepTasks:
         healer: Healer | None,
         wires: Wires | None,
     ) -> None:
-        """`scrubber` None: no log is read unasked. `healer` and `wires` None: there are no other brokers."""
+        """`scrubber` None: scrubbing is off. `healer` and `wires` None: there are no other brokers."""
         self._maintenance = maintenance
         self._scrubber = scrubber
         self._healer = healer
