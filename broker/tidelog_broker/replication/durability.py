@@ -1,8 +1,8 @@
-"""Which records of a replica count: those on disk, or those written (R17).
+"""Says which records of a replica count as durable: records on disk, or all written records (R17).
 
-`fsync` holds at once, and everything is flushed. `page-cache` begins once a mark on the disk says so; it ends
-when everything that counted without a flush is flushed and the mark is removed. Neighbours:
-`storage.folder.page_cache_mark` is the mark, `replica` tells its role.
+A change to `fsync` takes effect at once, and the whole log is flushed. `page-cache` begins once a mark on the
+disk says so. It ends when all records that counted without a flush are flushed and the mark is removed.
+Neighbours: `storage.folder.page_cache_mark` is the mark, `replica` passes the change to its role.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tidelog_broker.storage.log.partition_log import PartitionLog
 log = structlog.get_logger(__name__)
 
 MARK_RETRY_MS: Final = 1_000
-"""After the disk did not take the mark of a log whose records count without a flush."""
+"""Delay before the next try, after the page-cache mark of a log could not be changed."""
 
 
 class _Timer(Protocol):
@@ -26,7 +26,7 @@ class _Timer(Protocol):
 
 
 class DurableReplica(Protocol):
-    """The replica whose durability it is."""
+    """The replica that a `Durability` belongs to."""
 
     log: PartitionLog
     removed: bool
@@ -43,23 +43,23 @@ class DurableReplica(Protocol):
 
 
 class Durability:
-    """The durability of one replica, as it is and as its stream is set."""
+    """The durability of one replica: the current one, and the one that its stream asks for."""
 
     __slots__ = ("_counted_until", "_marking", "_replica", "_wanted", "fsync")
 
     def __init__(self, replica: DurableReplica, *, fsync: bool) -> None:
-        """`fsync`: as the stream is set."""
+        """`fsync`: the setting of the stream."""
         self._replica = replica
         self._wanted = fsync
         self.fsync = fsync or not replica.log.page_cache
-        """Durable means on disk; else written, once a mark on the disk says so."""
+        """True: durable means on disk. False: durable means written; a mark on the disk says so."""
         self._counted_until = replica.log.end_offset
         """Below this offset records may have counted without a flush, since `fsync` began."""
         self._marking = False
-        """A change of the mark is on its way to the disk."""
+        """A change of the mark is being written to the disk."""
 
     def set(self, *, fsync: bool) -> None:
-        """The stream's setting from now on."""
+        """Sets the stream's new setting."""
         self._wanted = fsync
         self._follow()
 

@@ -1,7 +1,7 @@
-"""Performs the effects of a replica's role, and reports their outcomes to it.
+"""Performs the effects of a replica's role, and reports their outcomes to the role.
 
-What takes a while is written in order with all writes of the broker. When it is done the replica may have
-another role, which hears nothing of it. Neighbour: `replica`.
+Effects that write to the disk run in order with all writes of the broker. If the replica has another role
+when the write ends, the outcome is not reported to the new role. Neighbour: `replica`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ log = structlog.get_logger(__name__)
 
 
 class Performing(Protocol):
-    """The replica whose effects are performed."""
+    """The replica that the effects belong to."""
 
     log: PartitionLog
     warm: bool
@@ -98,7 +98,7 @@ def _append(replica: R, role: FollowerPartition, effect: do.Append) -> None:
             )
         replica.event_of(role, role.appended if error is None else role.not_appended)
 
-    # An empty log may have to begin again, with syncs of its own.
+    # An empty log may have to restart at another offset, with syncs of its own.
     empty = replica.log.end_offset == replica.log.start_offset
     replica.write(work, done, None if empty else len(effect.data))
 
@@ -113,7 +113,7 @@ def _cut(
 
     def done(error: Exception | None) -> None:
         if error is not None:
-            # Nothing happened, for want of room.
+            # Nothing was changed: the disk has no room.
             log.warning("a log could not be cut", partition=repr(replica), error=str(error))
             replica.event_of(role, role.not_appended)
             return
@@ -126,7 +126,7 @@ def _cut(
 def _note(replica: R, work: Callable[[], object]) -> None:
     def done(error: Exception | None) -> None:
         if error is not None:
-            # Asked for again with the next word of the leader.
+            # The role asks for it again with the next message of the leader.
             log.warning(
                 "the start of an unclean epoch could not be written",
                 partition=repr(replica),

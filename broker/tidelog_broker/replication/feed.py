@@ -1,9 +1,9 @@
-"""A leader's end of one connection: what its followers over there ask, and what they are sent.
+"""A leader's end of one connection: the requests of followers on the other broker, and their answers.
 
-Followers whose positions can be answered with batches stand in line and take turns; one is read
-and sent at a time, and only while the connection takes more. So what waits to be sent is bounded by
+Followers that can get batches wait in a queue and take turns. Batches for one follower at a time are
+read and sent, and only while the connection takes more. So the data that waits to be sent is bounded by
 the connection's buffer and one answer, however slow the other end reads (docs/replication.md).
-Small answers are sent at once: a follower has one question outstanding.
+Small answers are sent at once: a follower has only one outstanding request.
 
 Neighbours: `links` has the connections, `replica` the leaders.
 """
@@ -38,21 +38,21 @@ from tidelog_broker.storage.segments.reading import Chunk
 log = structlog.get_logger(__name__)
 
 ANSWER_BYTES_MAX: Final = 1 << 20
-"""Of batches in one answer, about; one batch always may."""
+"""About how many bytes of batches an answer has at most; one batch of any size may always be sent."""
 
 
 class FeedOwner(Protocol):
-    """What a feed tells the connections that it is one of, and needs of them. `links` implements it."""
+    """The set of connections that a feed belongs to, as the feed calls it. `links` implements it."""
 
     def feature_level(self) -> int:
-        """What all brokers of the cluster understand."""
+        """The feature level that all brokers of the cluster understand."""
 
     def feed_opened(self, feed: ReplicaFeed, connection: PeerConnection) -> None: ...
 
     def feed_closed(self, feed: ReplicaFeed, connection: PeerConnection) -> None: ...
 
     def asked(self, feed: ReplicaFeed, key: Key, peer: Identity, message: FromFollower) -> None:
-        """A follower sent a position, or how far it is durable."""
+        """A follower sent its position or its durable offset."""
 
     def range_came(self, feed: ReplicaFeed, key: Key, broker: int, message: RangeWanted | RangeHeld) -> None:
         """A follower sent a message about a damaged range."""
@@ -67,15 +67,15 @@ class _Turn(NamedTuple):
 
 
 class Pace:
-    """How fast batches may go out over one connection: so many bytes a second, on average."""
+    """Limits the batches sent over one connection to an average number of bytes per second."""
 
     def __init__(self, bytes_per_second: Callable[[], int], now: float) -> None:
-        """`bytes_per_second` may answer differently from time to time: `settle` before it does."""
+        """`bytes_per_second` returns the current limit; call `settle` before that limit changes."""
         self._rate = bytes_per_second
         self._owed = 0.0
-        """Bytes that were sent and have not been worth their time yet."""
+        """Bytes that were sent ahead of the limit."""
         self._settled_at = now
-        """Event loop's clock."""
+        """Seconds, on the event loop's clock."""
 
     def settle(self, now: float) -> None:
         self._owed = max(0.0, self._owed - (now - self._settled_at) * self._rate())
@@ -86,35 +86,35 @@ class Pace:
         self._owed += size
 
     def pause(self, now: float) -> float:
-        """Seconds until more may go out."""
+        """Seconds until more bytes may be sent."""
         self.settle(now)
         return self._owed / self._rate()
 
 
 class ReplicaFeed:
-    """One follower's broker, as seen by the leaders here. A receiver of `peers.connection.PeerConnection`."""
+    """One follower's broker, for the leaders here. Receives from a `peers.connection.PeerConnection`."""
 
     def __init__(self, owner: FeedOwner, threads: Executor, pace: Pace | None = None) -> None:
-        """`threads` read what is not in memory. `pace` None: as fast as the connection takes it."""
+        """`threads` read batches that are not in memory. `pace` None: as fast as the connection allows."""
         self._loop = asyncio.get_running_loop()
         self._owner = owner
         self._threads = threads
         self._pace = pace
         self._line: dict[Key, _Turn] = {}
-        """Who waits for batches, the longest waiting first."""
+        """Followers that wait for batches, the longest waiting first."""
         self._reading = False
         self._paused: asyncio.TimerHandle | None = None
         self._numbers: dict[Key, int] = {}
-        """Of the newest question of each follower."""
+        """The role number in the newest request of each follower."""
         self.connection: PeerConnection | None = None
-        """None: not open yet, or not any more."""
+        """None: not open yet, or closed."""
 
     def __repr__(self) -> str:
         return f"<ReplicaFeed {self.connection!r} followers={len(self._numbers)} waiting={len(self._line)}>"
 
     @property
     def waiting(self) -> int:
-        """Followers in line."""
+        """Number of followers that wait for batches."""
         return len(self._line)
 
     # --- the connection
@@ -158,7 +158,7 @@ class ReplicaFeed:
             self.connection.send(encode(Address(*key, self._numbers[key]), message, feature_level=level))
 
     def send_range(self, key: Key, message: RangeWanted | RangeHeld) -> bool:
-        """Batches for a damaged range, or the question for them; whether it was sent."""
+        """Sends batches for a damaged range, or a request for them; returns whether it was sent."""
         connection, number = self.connection, self._numbers.get(key)
         if connection is None or number is None or not connection.writable:
             return False
@@ -180,7 +180,7 @@ class ReplicaFeed:
         self._numbers.pop(key, None)
 
     def go_on(self) -> None:
-        """Sends as long as somebody waits and the connection takes more."""
+        """Sends batches while a follower waits and the connection takes more."""
         while self._line and not self._reading and self.connection is not None and self.connection.writable:
             if self._paused is not None or self._must_pause():
                 return
@@ -205,7 +205,7 @@ class ReplicaFeed:
         self.go_on()
 
     def settle_pace(self) -> None:
-        """What follows is at another pace, a pause on its way included: `go_on` when it is said."""
+        """Prepares for another pace, and ends a running pause; call `go_on` once the new pace is set."""
         if self._pace is not None:
             self._pace.settle(self._loop.time())
         if self._paused is not None:
@@ -213,7 +213,7 @@ class ReplicaFeed:
             self._paused = None
 
     def _stands(self, turn: _Turn) -> bool:
-        """Whether it is still the same leader, and the same follower that asks."""
+        """Whether the leader's role and the follower's request are still the same."""
         return turn.replica.role is turn.role and self._numbers.get(turn.replica.key) == turn.number
 
     def _read(self, turn: _Turn) -> None:

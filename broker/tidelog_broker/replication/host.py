@@ -1,7 +1,7 @@
-"""What a replica needs of its broker: time, the store, the controller, and the other brokers.
+"""The interface of the broker that a replica calls: time, the store, the controller, the other brokers.
 
-`hosting.replica_host` implements it; tests bring their own. Neighbour: `owner` is what a replica needs of its
-partition.
+`hosting.replica_host` implements it; tests have implementations of their own. Neighbour: `owner` is the
+interface of the partition that a replica calls.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ from tidelog_broker.core.replication import effects as do
 from tidelog_broker.core.replication.messages import FromFollower, FromLeader
 
 R = TypeVar("R", contravariant=True)
-"""The replica."""
+"""The type of the replica."""
 
 
 class ReplicaHost(Protocol[R]):
-    """What a replica needs of its broker."""
+    """The broker, as its replicas call it."""
 
     broker_id: int
     unsure: bool
-    """The controller has not answered for a session: another leader may have been elected."""
+    """The controller has not answered for the length of a session: another leader may have been elected."""
 
     def next_role_number(self) -> int:
-        """Never the same twice in a run of the broker: a replica that left and came back may follow over the
-        connection on which an answer for the earlier role is on its way (R2)."""
+        """A number for a new role, unique in a run of the broker. A replica that left and returned may follow
+        over a connection that still carries an answer for the earlier role (R2)."""
 
     def is_this_run(self, incarnation: bytes) -> bool:
-        """Whether the image speaks of this run of the broker (R10)."""
+        """Whether `incarnation`, which the image has for this broker, is this run of it (R10)."""
 
     def awaits_time(self, replica: R) -> bool:
-        """R18: whether a replica that should lead must wait for the cluster's clock; `time_known` is called
-        then."""
+        """Whether a replica that should lead must wait for the cluster's clock (R18). If so, `time_known` is
+        called once the clock is known."""
 
     def now_ms(self) -> int: ...
 
@@ -48,20 +48,20 @@ class ReplicaHost(Protocol[R]):
         """Replaces the log by an empty one. Blocking; called by a write of the owner."""
 
     def propose(self, replica: R, proposal: do.Propose) -> None:
-        """Asks the controller for another ISR (R4)."""
+        """Asks the controller to change the ISR (R4)."""
 
     def needs_ticks(self, replica: R) -> None:
-        """Calls `tick` now and then, as long as it returns True."""
+        """Calls `tick` at intervals while it returns True."""
 
     def leads(self, replica: R) -> None:
-        """Tells a replica that leads from now on which followers' brokers are connected."""
+        """Tells a replica that begins to lead which followers' brokers are connected."""
 
     def follow(self, replica: R, leader: int) -> None: ...
 
     def unfollow(self, replica: R, leader: int) -> None: ...
 
     def switch_connection(self, replica: R, leader: int) -> None:
-        """From the first connection to the one for catching up, or back."""
+        """Switches from the main connection to the catch-up connection, or back."""
 
     def say(self, replica: R, leader: int, message: FromFollower) -> None:
         """Sends a message to the leader."""

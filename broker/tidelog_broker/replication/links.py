@@ -1,11 +1,10 @@
 """A broker's connections for replication: to each broker that it follows, from each that follows it.
 
-One connection carries all partitions of a pair of brokers, and a second one those that are far
-behind, within a limit of bandwidth, so that they never hold up the others. Of several connections
-from one broker the newest counts; what is still on its way over an older one is passed over.
+The main connection of a pair of brokers carries their partitions. A second, catch-up connection carries
+the partitions that are far behind. Its bandwidth is limited, so that it never delays the main connection.
+Of several connections from one broker the newest counts; messages over an older one are ignored.
 
-Neighbours: `feed` is a leader's end, `uplink` a follower's; `replica` performs
-what they bring.
+Neighbours: `feed` is a leader's end, `uplink` a follower's end; `replica` handles the messages.
 """
 
 from __future__ import annotations
@@ -35,13 +34,13 @@ from tidelog_broker.replication.replica import Key, Replica
 from tidelog_broker.replication.uplink import Uplink
 
 CATCH_UP_BYTES_MIN: Final = 32 << 20
-"""A follower that is further behind is fed over the other connection."""
+"""A follower that is further behind than this gets its batches over the catch-up connection."""
 
 CATCH_UP_BYTES_DONE: Final = 4 << 20
-"""… until it is at most so far behind."""
+"""A follower returns to the main connection once it is at most this far behind."""
 
 CATCH_UP_BYTES_PER_SECOND: Final = 64 << 20
-"""Over that connection, on average."""
+"""Average bandwidth of the catch-up connection."""
 
 
 OnRange = Callable[[Replica, int, RangeWanted | RangeHeld], None]
@@ -49,7 +48,7 @@ OnRange = Callable[[Replica, int, RangeWanted | RangeHeld], None]
 
 
 class ReplicaLinks:
-    """All connections for replication of one broker. Of one event loop."""
+    """All connections for replication of one broker. Runs on one event loop."""
 
     def __init__(
         self,
@@ -63,9 +62,9 @@ class ReplicaLinks:
         catch_up_bytes_per_second: int = CATCH_UP_BYTES_PER_SECOND,
         catch_up_bytes_min: int = CATCH_UP_BYTES_MIN,
     ) -> None:
-        """`replicas`: those of this broker, shared with it; `unknown` returns the leader epoch that the image
-        has of a partition that is not among them. `threads` read what is not in memory. `on_range` is
-        called with what other replicas say of damaged ranges."""
+        """`replicas`: the replicas of this broker, shared with it. `unknown` returns the leader epoch in the
+        image of a partition that has no replica here. `threads` read batches that are not in memory.
+        `on_range` is called with other replicas' messages about damaged ranges."""
         self._loop = asyncio.get_running_loop()
         self._peers = peers
         self._replicas = replicas
@@ -77,13 +76,13 @@ class ReplicaLinks:
         self._catch_up_min = catch_up_bytes_min
         self._catch_up_done = min(CATCH_UP_BYTES_DONE, catch_up_bytes_min // 2)
         self.uplinks: dict[tuple[int, ConnectionKind], Uplink] = {}
-        """By leader's broker and lane."""
+        """By the leader's broker and the lane."""
         self._lanes: dict[Key, ConnectionKind] = {}
-        """Of replicas that do not ask on the first connection."""
+        """The lanes of replicas that do not ask on the main connection."""
         self.feeds: dict[tuple[int, ConnectionKind], ReplicaFeed] = {}
-        """By follower's broker and lane: the newest."""
+        """The newest feed, by the follower's broker and the lane."""
         self._asked_on: dict[tuple[int, Key], ConnectionKind] = {}
-        """Where a follower asked last."""
+        """The lane on which a follower asked last, by the follower's broker and the partition."""
         self._on_range = on_range
         self._ending: dict[asyncio.Task[None], None] = {}
         self._stopped = False
@@ -92,7 +91,7 @@ class ReplicaLinks:
         return f"<ReplicaLinks up={list(self.uplinks.values())} down={list(self.feeds.values())}>"
 
     async def stop(self, reason: str) -> None:
-        """Ends all connections; those that come are refused by `accept`."""
+        """Ends all connections; `accept` refuses new ones."""
         self._stopped = True
         ups, self.uplinks = list(self.uplinks.values()), {}
         downs = [feed.connection for feed in self.feeds.values() if feed.connection is not None]
@@ -101,7 +100,7 @@ class ReplicaLinks:
             await asyncio.wait(self._ending)
 
     def throttle(self, bytes_per_second: int) -> None:
-        """How fast those who are far behind are fed from now on; 0: as this broker is set."""
+        """Sets the bandwidth of the catch-up connections from now on; 0: this broker's own setting."""
         if bytes_per_second == self._throttle:
             return
         feeds = list(self.feeds.values())
@@ -112,7 +111,7 @@ class ReplicaLinks:
             feed.go_on()
 
     def feature_level(self) -> int:
-        """What all brokers of the cluster understand."""
+        """The feature level that all brokers of the cluster understand."""
         return self._peers.feature_level()
 
     def _pace(self) -> int:
@@ -159,7 +158,7 @@ class ReplicaLinks:
     # --- leading
 
     def accept(self, hello: Hello) -> Receiver:
-        """Who takes a connection with these first words; raises `WrongPeer`."""
+        """Returns the receiver of a new connection that begins with `hello`; raises `WrongPeer`."""
         if self._stopped:
             raise WrongPeer(f"broker {self._peers.identity().broker_id} is stopping")
         if hello.kind is ConnectionKind.CATCH_UP:
@@ -197,7 +196,7 @@ class ReplicaLinks:
             replica.follower_gone(broker, refused=refused)
 
     def leads(self, replica: Replica) -> None:
-        """A replica begins to lead: it hears of the connections that are there."""
+        """A replica begins to lead: reports the open connections to it."""
         for feed, peer in list(self._connected()):
             feed.forget(replica.key)
             replica.follower_connected(peer.broker_id, peer.incarnation)
@@ -208,7 +207,7 @@ class ReplicaLinks:
                 yield feed, feed.connection.peer
 
     def asked(self, feed: ReplicaFeed, key: Key, peer: Identity, message: FromFollower) -> None:
-        """A follower says something."""
+        """A follower sent its position or its durable offset."""
         connection = feed.connection
         if connection is None or self.feeds.get((peer.broker_id, connection.kind)) is not feed:
             return
@@ -226,14 +225,14 @@ class ReplicaLinks:
             replica.asked(peer.broker_id, peer.incarnation, message)
 
     def range_came(self, feed: ReplicaFeed, key: Key, broker: int, message: RangeWanted | RangeHeld) -> None:
-        """A follower says something of a damaged range."""
+        """A follower sent a message about a damaged range."""
         connection, replica = feed.connection, self._replicas.get(key)
         if connection is None or self.feeds.get((broker, connection.kind)) is not feed or replica is None:
             return
         self._on_range(replica, broker, message)
 
     def send_range(self, replica: Replica, broker: int, message: RangeWanted | RangeHeld) -> bool:
-        """To the replica on `broker`; whether it was sent."""
+        """Sends a message to the replica on `broker`; returns whether it was sent."""
         if replica.leads:
             feed = self._feed_of(replica, broker)
             return feed is not None and feed.send_range(replica.key, message)
@@ -262,7 +261,7 @@ class ReplicaLinks:
         return self.feeds.get((broker, self._asked_on.get((broker, replica.key), ConnectionKind.REPLICA)))
 
     def forget(self, replica: Replica) -> None:
-        """It is not here any more."""
+        """Forgets the requests of followers to a replica that is no longer on this broker."""
         for (broker, key), lane in list(self._asked_on.items()):
             if key == replica.key:
                 del self._asked_on[broker, key]

@@ -1,7 +1,7 @@
-"""What a replica tells the partition that it belongs to, and what it asks of it.
+"""The interface of the partition that its replica calls: events of the replica, and requests for writes.
 
-`writing.partition` implements it; tests bring owners of their own. Neighbour: `host` is what a replica needs
-of its broker.
+`writing.partition` implements it; tests have owners of their own. Neighbour: `host` is the interface of the
+broker that a replica calls.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from collections.abc import Callable
 from typing import Protocol
 
 Done = Callable[[Exception | None], None]
-"""The outcome of a write: None, or the reason why it left nothing (or, of a follower's batches, a part)."""
+"""Takes the outcome of a write: None, or the error. After an error nothing is written, except that a part of
+a follower's batches may be."""
 
 
 class ReplicaOwner(Protocol):
-    """The partition that a replica belongs to. All calls come on the event loop."""
+    """The partition that a replica belongs to. All calls are made on the event loop."""
 
     def role_began(self) -> None:
         """The replica leads or follows from now on."""
@@ -23,7 +24,7 @@ class ReplicaOwner(Protocol):
         """The replica no longer leads (`led`) or follows."""
 
     def committed(self, high_watermark: int) -> None:
-        """The high watermark moved, on a leader."""
+        """The high watermark of a leader moved."""
 
     def doubt_may_have_changed(self) -> None:
         """`Replica.in_doubt` may have another value now."""
@@ -32,10 +33,10 @@ class ReplicaOwner(Protocol):
         """Runs `work`, which writes about `size` bytes, in order with all writes of the broker."""
 
     def flush(self) -> None:
-        """Makes what was written durable in the next flush round; `Replica.flushed` follows."""
+        """Makes written bytes durable in the next flush round; then `Replica.flushed` is called."""
 
     def advance_start(self, offset: int) -> None:
-        """Moves the log start offset, durably; `Replica.start_moved` follows."""
+        """Moves the log start offset, durably; then `Replica.start_moved` is called."""
 
     def quarantine(self, reason: str) -> None:
-        """Sets the log aside: it contradicts its leader's (R1, 2c)."""
+        """Sets the log aside, because it contradicts the leader's log (R1, 2c)."""

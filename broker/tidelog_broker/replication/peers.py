@@ -1,6 +1,6 @@
-"""What the part of a broker that replicates needs of the part that knows the other brokers.
+"""The interface through which replication reaches the other brokers and the controller.
 
-Neighbour: `quorum_peers` is that part. A broker without peers has none of this.
+Neighbour: `hosting.quorum_peers` implements it. A broker without peers has no implementation.
 """
 
 from __future__ import annotations
@@ -14,25 +14,28 @@ from tidelog_broker.peers.watch import Evidence
 
 
 class Peers(Protocol):
-    """Nothing here may raise or block."""
+    """The other brokers. No method may raise or block."""
 
     def identity(self) -> Identity:
-        """This run of this broker, for the first words of connections (R2)."""
+        """The identity of this run of this broker, for the hello of connections (R2)."""
 
     def address(self, broker_id: int) -> tuple[str, int] | None:
-        """Where a broker's peer listener is thought to be; None: unknown for now."""
+        """The last known address of a broker's peer listener; None: not known yet."""
 
     def evidence(self, broker_id: int, run: bytes, evidence: Evidence | None) -> None:
-        """What the replica connection proves against that run of a leader's broker changed (R14)."""
+        """The evidence against run `run` of a leader's broker changed, by its replica connection (R14).
+
+        None: there is no evidence.
+        """
 
     def refuses(self, broker_id: int) -> bool:
-        """The machine of a broker refuses connections: its process is gone (R4)."""
+        """Whether a broker's machine refuses connections, which means that its process is gone (R4)."""
 
     def propose_isr(self, proposals: Sequence[IsrProposal]) -> None:
-        """For the controller, whichever broker that is. The image is the answer (R4)."""
+        """Sends ISR changes to the controller, on any broker. The next image is the answer (R4)."""
 
     def feature_level(self) -> int:
-        """The image's: what all brokers of the cluster understand."""
+        """The feature level of the image, which all brokers of the cluster understand."""
 
     def replica_lost(self, stream_id: bytes, partition: int, assignment: int, reason: str) -> None:
-        """A log was set aside while the broker runs: the controller is to know (2c)."""
+        """A log was set aside while the broker runs: reports it to the controller (2c)."""

@@ -1,4 +1,4 @@
-"""What the image says of a partition, as the rules of replication take it."""
+"""Converts a partition's entry in the image to the form that `core.replication` uses."""
 
 from __future__ import annotations
 

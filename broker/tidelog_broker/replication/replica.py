@@ -1,11 +1,11 @@
 """The role of a partition's replica on this broker: it leads, follows, or does neither.
 
-A replica tells the state machines of `core.replication` what happens, and performs their effects in order
-(`effects`). The image decides the role. A role ends at once; the next one begins when nothing of the last
-one is on its way to the disk any more.
+A replica passes events to the state machines of `core.replication`, and performs their effects in order
+(`effects`). The image decides the role. A role ends at once; the next role begins when all writes of the
+last one have ended.
 
-Neighbours: `owner` is what a replica needs of its partition, `host` what it needs of its broker, `durability`
-says which records count before a flush; `links` carries the messages between replicas. Of one event loop.
+Neighbours: `owner` is the interface of its partition, `host` the interface of its broker, `durability` says
+which records count before a flush; `links` carries the messages between replicas. Of one event loop.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from tidelog_broker.storage.log.partition_log import PartitionLog
 log = structlog.get_logger(__name__)
 
 EPOCH_RETRY_MS: Final = 1_000
-"""After the disk did not take the entry with which an unclean epoch begins."""
+"""Delay before the next try, after the entry for the start of an unclean epoch could not be written."""
 
 DOUBT_LAG_MS: Final = 1_000
-"""A member that was not caught up for so long, while the controller does not answer, may follow another."""
+"""While the controller does not answer, a member that lags for longer than this may follow another leader."""
 
 LARGE: Final = 1 << 40
-"""The size of a write that is not done on the event loop, however few bytes it is."""
+"""The size for a write that must not run on the event loop, however few bytes it has."""
 
 Key = tuple[bytes, int]
 """Stream id and partition."""
@@ -89,26 +89,26 @@ class Replica:
         self.owner = owner
         self.durability = Durability(self, fsync=fsync)
         self.placed = NO_IMAGE
-        """What the image says of the partition."""
+        """The partition's entry in the image."""
         self.role: Role | None = None
         self.role_number = 0
-        """Of the newest role; what was said to an earlier one is passed over."""
+        """Number of the newest role; messages to an earlier role are ignored."""
         self.leader_epoch = 0
-        """Of the newest role."""
+        """Leader epoch of the newest role."""
         self.removed = False
-        """The replica was deleted, or left, or was set aside: its files are being removed."""
+        """The replica was deleted, moved away, or set aside: its files are being removed."""
         self.warm = False
-        """It has written since the start, so the append guard is in memory."""
+        """The replica has written since the start, so the append guard is in memory."""
         self.host = host
         self._high_watermark = max(min(high_watermark, log.end_offset), log.start_offset)
-        """As of the last role; the role of now knows better."""
+        """The value at the end of the last role; while there is a role, the role has the current value."""
         self._placement: Placement | None = None
         self._began: tuple[int, int] | None = None
-        """Leader and epoch of the role that began last or is about to; None: of none."""
+        """Leader and epoch of the role that runs or is about to begin; None: there is no such role."""
         self._operations = 0
-        """On their way to the disk."""
+        """Number of writes that have not ended yet."""
         self._feature_level = 0
-        """The image's."""
+        """The feature level of the image."""
 
     def __repr__(self) -> str:
         role = "leader" if self.leads else "follower" if self.role is not None else "idle"
@@ -119,7 +119,7 @@ class Replica:
 
     @property
     def high_watermark(self) -> int:
-        """Everything below is committed."""
+        """All records below this offset are committed."""
         return self._high_watermark if self.role is None else self.role.high_watermark
 
     @property
@@ -132,7 +132,7 @@ class Replica:
 
     @property
     def may_answer_latest(self) -> bool:
-        """R15."""
+        """Whether this replica leads and may answer requests for the latest offset (R15)."""
         return isinstance(self.role, LeaderPartition) and self.role.may_answer_latest
 
     @property
@@ -142,7 +142,7 @@ class Replica:
 
     @property
     def in_doubt(self) -> bool:
-        """Another broker may lead, and nothing is committed here: a member of the ISR is gone or silent."""
+        """Another broker may lead, and no record is committed here: a member of the ISR is gone or lags."""
         role = self.role
         if not self.host.unsure or not isinstance(role, LeaderPartition):
             return False
@@ -159,7 +159,7 @@ class Replica:
     # --- the image
 
     def imaged(self, image: ClusterImage, stream: StreamImage) -> None:
-        """The image says something, perhaps something new, of this partition."""
+        """Takes the partition's entry from an image; it may be unchanged."""
         if self.removed:
             return
         self._feature_level = image.feature_level
@@ -179,23 +179,23 @@ class Replica:
         self.begin_when_idle()
 
     def set_durability(self, *, fsync: bool) -> None:
-        """The stream's setting from now on (R17)."""
+        """Sets the stream's new durability (R17)."""
         self.durability.set(fsync=fsync)
 
     @property
     def fsync(self) -> bool:
-        """Records count when they are on disk; else when they are written (`page-cache`)."""
+        """True: records count when they are on disk. False: when they are written (`page-cache`)."""
         return self.durability.fsync
 
     def durability_changed(self) -> None:
-        """`fsync` has another value."""
+        """`fsync` changed: passes the new value to the role."""
         if isinstance(self.role, LeaderPartition):
             self._perform_as_leader(self.role, self.role.configured(self.fsync, self.host.now_ms()))
         elif self.role is not None:
             self._perform_as_follower(self.role, self.role.configured(self.fsync))
 
     def end_role(self) -> None:
-        """It leads or follows no more; what is on its way to the disk still gets there."""
+        """Ends leading or following; writes that have begun still reach the disk."""
         role, self.role, self._began = self.role, None, None
         if role is None:
             return
@@ -205,7 +205,7 @@ class Replica:
         self.owner.role_ended(led=isinstance(role, LeaderPartition))
 
     def begin_when_idle(self) -> None:
-        """Begins the role that the image wants, once nothing is on its way to the disk."""
+        """Begins the role that the image asks for, if no write is running."""
         if self._operations or self.role is not None or self._began is None or self.removed:
             return
         leader, epoch = self._began
@@ -220,7 +220,7 @@ class Replica:
         if unclean is None:
             self._lead(epoch)
         else:
-            # The entry that says so is in the log's history before anything else of the epoch (R5).
+            # The entry for the unclean start is in the log's history before any record of the epoch (R5).
             self.write(lambda: self.log.writer.begin_unclean_epoch(unclean), self._unclean_begun)
 
     def time_known(self) -> None:
@@ -229,7 +229,7 @@ class Replica:
 
     def _unclean_begun(self, error: Exception | None) -> None:
         if error is None:
-            # The epoch begins as soon as this operation has ended.
+            # The epoch begins as soon as this write has ended.
             self.owner.flush()
             return
         log.warning(
@@ -273,13 +273,13 @@ class Replica:
     # --- events on this broker
 
     def appended(self) -> None:
-        """The log has more records, as a leader's."""
+        """A leader's log has more records."""
         role = self.role
         if isinstance(role, LeaderPartition):
             self._perform_as_leader(role, role.appended(self.host.now_ms()))
 
     def flushed(self) -> None:
-        """More of the log, or of its history, is durable."""
+        """More of the log or of its epoch history is durable."""
         role = self.role
         if isinstance(role, LeaderPartition):
             self._perform_as_leader(role, role.flushed(self.host.now_ms()))
@@ -296,7 +296,7 @@ class Replica:
             self._perform_as_follower(role, role.start_saved())
 
     def tick(self) -> bool:
-        """Time passed; False: that makes no difference any more."""
+        """Lets the leader act on the time that passed; returns whether the replica needs further ticks."""
         role = self.role
         if not isinstance(role, LeaderPartition) or not role.needs_ticks:
             return False
@@ -310,12 +310,12 @@ class Replica:
     # --- events from others
 
     def asked(self, broker: int, incarnation: bytes, message: FromFollower) -> None:
-        """A follower says something."""
+        """A follower sent its position or its durable offset."""
         role = self.role
         if isinstance(role, LeaderPartition):
             now_ms = self.host.now_ms()
             if self._feature_level < ASSIGNMENTS and not self.fsync:
-                # It says nothing of the kind, so it is that of the stream (R17).
+                # At this level the follower does not send its durability: the stream's setting holds (R17).
                 message = message._replace(fsync=False)
             if isinstance(message, Position):
                 self._perform_as_leader(role, role.position(broker, incarnation, message, now_ms))
@@ -337,7 +337,7 @@ class Replica:
             self.owner.doubt_may_have_changed()
 
     def received(self, message: FromLeader) -> None:
-        """The leader says something."""
+        """The leader sent a message."""
         if isinstance(self.role, FollowerPartition):
             self._perform_as_follower(self.role, self.role.received(message))
 
@@ -366,12 +366,12 @@ class Replica:
             perform_for_follower(self, role, effect)
 
     def event_of(self, role: FollowerPartition, event: Callable[[], list[do.FollowerEffect]]) -> None:
-        """An event of a role, if it is still the one."""
+        """Passes an event to a role, if it is still the replica's role."""
         if self.role is role:
             self._perform_as_follower(role, event())
 
     def write(self, work: Callable[[], object], done: Done, size: int | None = None) -> None:
-        """Writes in order with all writes of the broker; `size` None: the write takes long."""
+        """Runs a write in order with all writes of the broker; `size` None: the write may take long."""
         self.write_began()
 
         def ended(error: Exception | None) -> None:
@@ -383,7 +383,7 @@ class Replica:
         self.owner.write(work, ended, LARGE if size is None or not self.warm else size)
 
     def write_began(self) -> None:
-        """Something of this replica is on its way to the disk: no role begins meanwhile."""
+        """A write of this replica began: no role begins before it ends."""
         self._operations += 1
 
     def write_ended(self) -> None:

@@ -1,6 +1,6 @@
-"""A follower's end of one connection: to a leader's broker, with all partitions that are followed there.
+"""A follower's end of one connection to a leader's broker, for all partitions that are followed there.
 
-Kept open by `peers.link.PeerLink`, which also says what a connection that cannot be opened proves (R14).
+`peers.link.PeerLink` keeps it open, and reports the evidence from connections that cannot be opened (R14).
 Neighbours: `links` has the uplinks, `replica` the followers, `feed` is the other end.
 """
 
@@ -34,17 +34,17 @@ class Uplink:
         rng: random.Random,
         ranges: Callable[[Replica, int, RangeWanted | RangeHeld], None],
     ) -> None:
-        """`ranges` is told what the leader says of damaged ranges."""
+        """`ranges` is called with the leader's messages about damaged ranges."""
         self._ranges = ranges
         self._leader = leader
         self._lane = lane
         self._peers = peers
         self.replicas: dict[Key, Replica] = {}
-        """Those that follow over this connection."""
+        """The replicas that follow over this connection."""
         self.connection: PeerConnection | None = None
-        """None: it is not open."""
+        """None: the connection is not open."""
         self._run = b""
-        """The incarnation that was last connected."""
+        """The incarnation of the leader's broker that was last connected."""
         self._link = PeerLink(leader, lane, peers.identity, self, rng)
         self._link.start()
 
@@ -52,7 +52,7 @@ class Uplink:
         return f"<Uplink {self._link!r} replicas={len(self.replicas)}>"
 
     async def stop(self, reason: str) -> None:
-        # What nobody looks at any more must not stand against anybody.
+        # A closed link cannot update its evidence, so the evidence is withdrawn.
         self.evidence(None)
         await self._link.stop(reason)
 
@@ -76,7 +76,7 @@ class Uplink:
             )
 
     def send_range(self, replica: Replica, message: RangeWanted | RangeHeld) -> bool:
-        """Batches for a damaged range, or the question for them; whether it was sent."""
+        """Sends batches for a damaged range, or a request for them; returns whether it was sent."""
         connection = self.connection
         if connection is None or not connection.writable:
             return False
@@ -90,10 +90,10 @@ class Uplink:
         return self._peers.address(self._leader)
 
     def directory_restored(self, reason: str) -> None:
-        """The control connection hears of it, too."""
+        """Does nothing: the control connection gets the same report."""
 
     def evidence(self, evidence: Evidence | None) -> None:
-        # The lane for those that are far behind may be busy for its own reasons.
+        # The catch-up lane may be busy without a failure.
         if self._lane is ConnectionKind.REPLICA:
             self._peers.evidence(self._leader, self._run, evidence)
 
@@ -117,7 +117,7 @@ class Uplink:
             replica.received(message)
 
     def writable(self, connection: PeerConnection) -> None:
-        """Positions are few and small: they are sent all the same."""
+        """Does nothing: positions are few and small, and are sent even on a full connection."""
 
     def closed(self, connection: PeerConnection, reason: str) -> None:
         self.connection = None

@@ -1,10 +1,9 @@
-"""What replicas say to each other, as frames between brokers.
+"""Encodes and decodes the messages between replicas, as frames between brokers.
 
-The words are `core.replication.messages`; a frame's header says which partition they are about
-and of which role of the follower's replica, its payload is batches as they lie in the leader's
-file. Numbers of roles are the follower's: the leader sends back what it was asked with, so that
-an answer to an earlier role is known as such (docs/replication.md, *follow*). `links` has
-the connections.
+The messages are those of `core.replication.messages`. A frame's header names the partition and the number
+of the follower's role; its payload has batches with the bytes of the leader's file. The follower numbers its
+roles, and the leader returns the number of the request. So a follower recognizes an answer to an earlier role
+(docs/replication.md, *follow*). `links` has the connections.
 """
 
 from __future__ import annotations
@@ -35,12 +34,12 @@ STREAM_ID_BYTES: Final = 16
 
 
 class Address(NamedTuple):
-    """Whose words they are, or for whom."""
+    """The replica that sent a message or will receive it."""
 
     stream_id: bytes
     partition: int
     number: int
-    """Of the follower's role."""
+    """Number of the follower's role."""
 
 
 class _BatchesHead(NamedTuple):
@@ -75,7 +74,7 @@ _Body: TypeAlias = (
 _KINDS: Final = (
     Position, Durable, _BatchesHead, LeaderOffsets, Diverged, StartOver, Refused, RangeWanted, _RangeHead,
 )  # fmt: skip
-"""In the order of their numbers on the wire, which never change."""
+"""The kinds of messages. The index is the number on the wire, which never changes."""
 
 
 class _Header(msgspec.Struct, array_like=True):
@@ -91,7 +90,7 @@ _numbers: dict[type, int] = {kind: number for number, kind in enumerate(_KINDS)}
 
 
 _FIELDS_ONCE: Final[dict[type, int]] = {Position: 5, Durable: 3, StartOver: 3}
-"""How many fields these had before the feature level `ASSIGNMENTS`. Who knows that many takes no more."""
+"""How many fields these had before the feature level `ASSIGNMENTS`. Earlier versions accept no more."""
 
 
 def encode(
@@ -100,9 +99,9 @@ def encode(
     *,
     feature_level: int = FEATURE_LEVEL,
 ) -> bytes:
-    """The header; the data of `Batches` and `RangeHeld` is left to whoever sends it as the payload.
+    """Encodes the header; the caller sends the data of `Batches` and `RangeHeld` as the payload.
 
-    `feature_level` is the cluster's: below `ASSIGNMENTS` a broker of an earlier version may read it.
+    `feature_level`: of the cluster. Below `ASSIGNMENTS` a broker of an earlier version may read the frame.
     """
     body: Any = message
     if isinstance(message, RangeHeld):
@@ -124,7 +123,7 @@ def encode(
 def from_follower(
     header: bytes, payload: memoryview
 ) -> tuple[Address, FromFollower | RangeWanted | RangeHeld]:
-    """Raises `ProtocolBroken`."""
+    """Decodes a follower's message; raises `ProtocolBroken`."""
     address, body = _decode(header)
     if isinstance(body, _RangeHead):
         return address, RangeHeld(*body, payload)
@@ -134,7 +133,7 @@ def from_follower(
 
 
 def from_leader(header: bytes, payload: memoryview) -> tuple[Address, FromLeader | RangeWanted | RangeHeld]:
-    """Raises `ProtocolBroken`."""
+    """Decodes a leader's message; raises `ProtocolBroken`."""
     address, body = _decode(header)
     if isinstance(body, Position | Durable):
         raise ProtocolBroken(f"a leader does not say {type(body).__name__}")

@@ -1,6 +1,6 @@
-"""What became of appends: metrics, and a line in the log when the disk takes no more.
+"""Counts the outcomes of appends in metrics, and logs a warning when the disk is full or fails.
 
-Added up once for each partition and round.
+The counts are added up once for each partition and round.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class AppendCounter:
         self._log_limit = LogLimit(asyncio.get_running_loop().time)
 
     def count(self, partition: Partition, outcomes: Sequence[Outcome]) -> None:
-        """Counts what was written and what was refused; repeats are neither."""
+        """Counts written and refused appends; a duplicate counts as neither."""
         metrics = self._metrics
         appends = records = size = 0
         for append, outcome in outcomes:

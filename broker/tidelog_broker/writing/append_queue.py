@@ -1,6 +1,6 @@
-"""Appends of one partition that wait to be written, in the order in which they came.
+"""Appends of one partition that wait to be written, in the order of their arrival.
 
-Pure. Neighbours: `partition` answers them, `write_rounds` has them written.
+Pure. Neighbours: `partition` answers the appends, `write_rounds` decides when they are written.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class AppendQueue:
         self.bytes += append.bytes
 
     def take(self, bytes_max: int) -> list[Append]:
-        """The first ones, up to about `bytes_max` bytes, at least one if there is one."""
+        """Removes and returns the first appends: about `bytes_max` bytes, at least one if there is any."""
         taken: list[Append] = []
         size = 0
         while self._appends and size < bytes_max:
@@ -41,7 +41,7 @@ class AppendQueue:
         return taken
 
     def expire(self, now: float) -> list[Append]:
-        """Takes out those whose deadline has passed."""
+        """Removes and returns the appends whose deadline has passed."""
         overdue = [append for append in self._appends if append.deadline <= now]
         if overdue:
             self._appends = deque(append for append in self._appends if append.deadline > now)
@@ -49,7 +49,7 @@ class AppendQueue:
         return overdue
 
     def give_up(self) -> list[Append]:
-        """Takes out all."""
+        """Removes and returns all appends."""
         given_up = list(self._appends)
         self._appends.clear()
         self.bytes = 0

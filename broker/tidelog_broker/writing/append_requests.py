@@ -1,4 +1,4 @@
-"""What waits to be written: batches of clients and single records, with who wants the answer.
+"""Appends that wait to be written: clients' batches and single records, each with its answer callback.
 
 Neighbours: `partition` queues appends, `batching` turns single records into batches.
 """
@@ -16,7 +16,7 @@ from tidelog_broker.writing.record_columns import RecordColumns
 
 
 class Acks(IntEnum):
-    """As in `tidelog.v1.Acks` (R7)."""
+    """When an append is acknowledged; the numbers are those of `tidelog.v1.Acks` (R7)."""
 
     ALL = 0
     LEADER = 1
@@ -32,17 +32,17 @@ class Acks(IntEnum):
 
 
 class RecordsAppended(NamedTuple):
-    """Where single records stand, one offset each, in the order in which they came."""
+    """The offsets of single records, one for each record, in the order of their arrival."""
 
     offsets: Sequence[int]
     duplicates: frozenset[int]
-    """Indexes of records that were in the log already."""
+    """Indexes of the duplicates: an earlier copy of these records exists."""
     leader_epoch: int
 
     @property
     def end(self) -> int:
-        """Behind the last of them."""
-        # Without duplicates they ascend.
+        """The offset after the last record."""
+        # Without duplicates the offsets ascend.
         return (max(self.offsets) if self.duplicates else self.offsets[-1]) + 1
 
 
@@ -55,7 +55,7 @@ class BatchAppend:
     """Called once, on the event loop."""
     acks: Acks = Acks.ALL
     deadline: float = float("inf")
-    """On the event loop's clock; then `TimedOut`. Seconds."""
+    """After this time the answer is `TimedOut`. Seconds, on the event loop's clock."""
 
     @property
     def bytes(self) -> int:
@@ -68,7 +68,7 @@ class BatchAppend:
 
 @dataclass(slots=True, eq=False)
 class RecordsAppend:
-    """Records that came one by one; they are appended together or not at all."""
+    """Records that arrived one by one; the broker appends all of them or none."""
 
     records: RecordColumns
     """At least one."""
@@ -76,7 +76,8 @@ class RecordsAppend:
     acks: Acks = Acks.ALL
     deadline: float = float("inf")
     recorded: bool = False
-    """They come from a NATS subject: nobody is left in doubt who could not ask again (N5)."""
+    """The records come from a NATS subject. A handover does not refuse them: their publishers ask again or
+    want no answer (N5)."""
 
     @property
     def bytes(self) -> int:

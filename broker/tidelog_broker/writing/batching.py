@@ -1,8 +1,8 @@
 """Single records become record batches, once per write round and partition.
 
-NATS messages and `Publish` requests come one by one; a batch of one record would cost
-500 bytes and a write each. Whatever waits when a round begins is put together, in
-order, between the batches that clients made themselves. Message ids are looked up here,
+NATS messages and `Publish` requests arrive one by one; a batch for each record would cost
+500 bytes and a write. All records that wait when a round begins are put together, in
+order, between the batches that clients encoded. Message ids are looked up here,
 so that a duplicate never reaches the log.
 """
 
@@ -34,7 +34,7 @@ from tidelog_broker.writing.record_columns import RecordColumns
 
 @dataclass(slots=True, eq=False)
 class _Batch:
-    """A batch that single records are put into, and what became of it."""
+    """A batch made of single records, and its outcome."""
 
     records: RecordColumns = field(default_factory=RecordColumns)
     ids: dict[str, int] = field(default_factory=dict)
@@ -50,11 +50,11 @@ class _Batch:
 
 
 class _Run(NamedTuple):
-    """Records of one append that stand one behind the other in a batch of this round."""
+    """Records of one append that are consecutive in a batch of this round."""
 
     batch: _Batch
     at: int
-    """Index of the first."""
+    """Index of the first record."""
     length: int
 
     def outcome(
@@ -68,7 +68,7 @@ class _Run(NamedTuple):
 
 
 class _Copy(NamedTuple):
-    """Where a record stands, or the first copy of it: in a batch of this round or in the log."""
+    """The place of a record or of its first copy: in a batch of this round or in the log."""
 
     batch: _Batch | None
     at: int
@@ -99,7 +99,7 @@ class _Copies(NamedTuple):
 
 @dataclass(slots=True)
 class RoundPlan:
-    """The batches of one round, and how their fate answers the appends."""
+    """The batches of one round, and how their outcomes become the outcomes of the appends."""
 
     limits: BatchLimits
     items: list[AppendItem] = field(default_factory=list)
@@ -144,7 +144,7 @@ class RoundPlan:
         return copy
 
     def close(self) -> None:
-        """Encodes what is collected as one batch."""
+        """Encodes the collected records as one batch."""
         batch = self._open
         if not batch.records.values:
             return

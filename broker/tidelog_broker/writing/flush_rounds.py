@@ -1,8 +1,8 @@
-"""Flush rounds: when what was written becomes durable.
+"""Flush rounds make written bytes durable.
 
-One round runs at a time, over all logs with new bytes, and what is written meanwhile piles up for the
-next: group commit (DESIGN 4.3). Where that is safe (`storage.files.volume_flush`), a round over many logs is
-one flush of the whole file system. Neighbour: `write_rounds` writes.
+Only one round runs at a time, and it flushes all logs with new bytes. Bytes written meanwhile wait for the
+next round: this is group commit (DESIGN 4.3). Where that is safe (`storage.files.volume_flush`), a round over
+many logs is one flush of the whole file system. Neighbour: `write_rounds` writes.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from tidelog_broker.storage.files.volume_flush import VOLUME_FLUSH_LOGS_MIN
 from tidelog_broker.writing.partition import Partition
 
 Fail = Callable[[BaseException], None]
-"""Ends the broker: what is on disk is unknown."""
+"""Ends the broker, because the contents of the disk are unknown."""
 
 Isolate = Callable[[Partition, Exception], None]
-"""Ends the service of one partition in this run: an exception that nobody foresaw came out of it."""
+"""Ends the service of one partition in this run, because it raised an unexpected exception."""
 
 
 class FlushRounds:
@@ -38,8 +38,8 @@ class FlushRounds:
         *,
         syncfs_dirty_bytes_max: int = 4 << 20,
     ) -> None:
-        """`observe` is told how long each round took. `syncfs_dirty_bytes_max`: so much may other logs
-        have unflushed, that a flush of the whole file system takes along."""
+        """`observe` is called with the duration of each round. `syncfs_dirty_bytes_max`: the whole file
+        system is flushed only if other logs have at most this many unflushed bytes."""
         self._loop = asyncio.get_running_loop()
         self._store = store
         self._syncfs_dirty_bytes_max = syncfs_dirty_bytes_max
@@ -51,25 +51,25 @@ class FlushRounds:
         self._dirty: dict[Partition, None] = {}
         self._running = False
         self._begun = 0
-        """Rounds that began; the ticket of an append is the first that begins after it."""
+        """Number of rounds that began. A ticket is the number of the first round that begins after a call."""
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
-        """Who waits for the end of which round, the earliest first."""
+        """Round number, and the future that completes at its end; the earliest round first."""
         self.unsaved: dict[Partition, None] = {}
-        """Partitions whose recovery point moved since it was last saved."""
+        """Partitions with a recovery point that moved since it was last saved."""
         self.rounds = 0
         self.whole_rounds = 0
-        """Those of `rounds` that were one flush of the file system."""
+        """How many of `rounds` flushed the file system as a whole."""
         self._over: StorageFailure | Stopping | None = None
-        """Why no round begins any more."""
+        """The reason why no further round begins; None: rounds can begin."""
 
     @property
     def failed(self) -> bool:
-        """No round begins any more: a flush failed, or the threads stopped."""
+        """No further round begins: a flush failed, or the threads stopped."""
         return self._over is not None
 
     @property
     def running(self) -> bool:
-        """The disk is busy with a round."""
+        """A flush round is running."""
         return self._running
 
     @property
@@ -78,7 +78,7 @@ class FlushRounds:
         return len(self._dirty)
 
     def wrote(self, *partitions: Partition) -> None:
-        """Takes note of new bytes: `fsync` streams are flushed at once, others in the background."""
+        """New bytes were written: `fsync` streams are flushed at once, others in the background."""
         flushed: list[Partition] = []
         for partition in partitions:
             if partition.removed:
@@ -91,7 +91,7 @@ class FlushRounds:
         self._flush(flushed)
 
     def request(self, partition: Partition) -> None:
-        """Has the partition flushed in the next round."""
+        """Adds the partition to the next flush round."""
         self._flush((partition,))
 
     def _flush(self, partitions: Iterable[Partition]) -> None:
@@ -107,10 +107,10 @@ class FlushRounds:
         beside = self._beside(partitions) if self._store.volume is not None else None
         whole = beside is not None
         if beside:
-            # They get to the disk with the others, so they need not be flushed once more.
+            # This round brings them to the disk too, so they need no flush of their own.
             partitions += beside
         logs = [partition.log for partition in partitions]
-        # What is written from here on is not in this round, so its clock starts again.
+        # Bytes written from here on are not in this round, so their time starts again.
         for partition in partitions:
             partition.dirty_since = None
         future = self._loop.run_in_executor(
@@ -119,7 +119,7 @@ class FlushRounds:
         future.add_done_callback(lambda done: self._ended(partitions, began, whole, done))
 
     def _beside(self, partitions: list[Partition]) -> list[Partition] | None:
-        """Others with unflushed bytes, if the file system is to be flushed as a whole; None: it is not."""
+        """The other partitions with unflushed bytes, if the whole file system is flushed; None: it is not."""
         if len(partitions) < VOLUME_FLUSH_LOGS_MIN:
             return None
         asked = dict.fromkeys(partitions)
@@ -133,7 +133,7 @@ class FlushRounds:
         self._running = False
         error = StorageFailure("the flush thread ended") if done.cancelled() else done.exception()
         if isinstance(error, Stopping):
-            # The threads stopped before it: no flush failed, and none follows.
+            # The threads stopped before the flush began: no flush failed, and no flush follows.
             self._release(error)
             return
         if error is not None:
@@ -153,7 +153,7 @@ class FlushRounds:
             try:
                 partition.flushed()
             except Exception as unforeseen:
-                # The others of the round are told all the same.
+                # The other partitions of the round must still be notified.
                 self._isolate(partition, unforeseen)
         while self._waiters and self._waiters[0][0] <= ended:
             waiter = self._waiters.pop(0)[1]
@@ -161,7 +161,7 @@ class FlushRounds:
                 waiter.set_result(None)
 
     def end(self, error: BaseException) -> None:
-        """The broker fails: no round begins any more, for its threads are about to end."""
+        """The broker failed: no further round begins, because its threads are about to end."""
         self._release(StorageFailure(f"the broker's storage failed ({error})"))
 
     def _release(self, error: StorageFailure | Stopping) -> None:
@@ -170,12 +170,12 @@ class FlushRounds:
         for _, waiter in waiters:
             if not waiter.done():
                 waiter.set_exception(error)
-                waiter.exception()  # it counts as seen, whether or not somebody still waits
+                waiter.exception()  # marks the error as retrieved, even if no caller still waits
 
     async def flush(self, partitions: Iterable[Partition]) -> None:
-        """Has everything durable that was written to `partitions` before the call.
+        """Makes all bytes durable that were written to `partitions` before the call.
 
-        Waits for one round, or for two if one runs, however much is written meanwhile.
+        Waits for one round, or for two if a round is running, however much is written meanwhile.
         Raises `StorageFailure`, and `Stopping` once the threads stopped.
         """
         ticket = self._begun + 1
@@ -183,7 +183,10 @@ class FlushRounds:
         await self._round(ticket if self._dirty else self._begun)
 
     async def forget(self, partitions: Iterable[Partition]) -> None:
-        """Flushes these no more; when it returns no round has to do with them. Raises what `flush` raises."""
+        """Ends the flushing of these partitions; after it returns no round touches them.
+
+        Raises the same errors as `flush`.
+        """
         for partition in partitions:
             self._dirty.pop(partition, None)
             self.unsaved.pop(partition, None)

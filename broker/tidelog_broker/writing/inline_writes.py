@@ -1,10 +1,10 @@
-"""Whether a write round is done on the event loop: a small one, while nothing says that the disk is slow.
+"""Decides whether the event loop does a write round: it does small rounds while the disk is fast.
 
-A write goes to the page cache and takes microseconds, less than a thread takes to hear of it. But a file
-system makes it wait while the disk is behind: for the journal, for a page that is on its way, for room among
-dirty pages. On the event loop everything would wait with it: heartbeats, elections, probes, all clients.
-So what is written while a flush runs is written in the thread, where it has to wait for the next flush
-anyway; and after a write that was slow, wherever it was done, threads write until one is fast again.
+A write to the page cache takes microseconds, less than handing the write to a thread. But the file system
+makes a write wait while the disk is behind: for the journal, for a page that is being written to the disk, or
+for room among dirty pages. On the event loop everything would wait with that write: heartbeats, elections,
+probes, all clients. So while a flush runs, the write thread writes: those bytes must wait for the next flush
+anyway. After a slow write, on the loop or in the thread, the thread writes until a write is fast again.
 
 Pure; neighbour: `write_rounds`. docs/decisions/0008 has the measurements.
 """
@@ -17,7 +17,7 @@ INLINE_WRITE_BYTES_MAX: Final = 32 << 10
 """A round of at most this many bytes may be written on the event loop."""
 
 SLOW_WRITE_SECONDS: Final = 0.02
-"""A write that takes longer has met a disk that is behind; a busy interpreter alone takes less."""
+"""A write that takes longer was held up by a slow disk; a busy interpreter alone delays it less."""
 
 
 class InlineWrites:
@@ -26,7 +26,7 @@ class InlineWrites:
     __slots__ = ("_slow", "_slow_seconds")
 
     def __init__(self, slow_seconds: float = SLOW_WRITE_SECONDS) -> None:
-        """`slow_seconds`: what takes longer is slow."""
+        """`slow_seconds`: a write that takes longer is slow."""
         self._slow_seconds = slow_seconds
         self._slow = False
 
@@ -43,5 +43,5 @@ class InlineWrites:
         return self._slow
 
     def took(self, seconds: float) -> None:
-        """A round was written in so much time."""
+        """Records how long the last round took to write."""
         self._slow = seconds > self._slow_seconds

@@ -1,11 +1,11 @@
 """One partition on this broker: appends that wait to be written or committed, and readers at its end.
 
-A partition has a replica, which has its log and its role, and hears from it (`replication.owner`).
+A partition has a replica, which has the log and the role and calls the partition (`replication.owner`).
 Neighbours: `write_rounds` decides when a partition writes, `flush_rounds` when its log is flushed;
 `batching` turns single records into batches. All methods run on the event loop, except `write_round`,
 which runs in the thread that writes at that time.
 
-The order of things for an append: `submit` → queue → `write_round` → `written` → (flush,
+The steps of an append, in order: `submit` → queue → `write_round` → `written` → (flush,
 followers) → `committed` → answer.
 """
 
@@ -48,7 +48,7 @@ from tidelog_broker.writing.uncommitted import Uncommitted, answer
 log = structlog.get_logger(__name__)
 
 QUEUE_BYTES_MAX = 64 << 20
-"""Bytes that wait to be written, per partition; over it appends are refused (retriable)."""
+"""Bytes that wait to be written, per partition; above this limit appends are refused (retriable)."""
 
 UNCOMMITTED_MAX = 100_000
 """Appends that wait to be committed, per partition."""
@@ -58,7 +58,7 @@ class TailReader(Protocol):
     """A reader at the end of a partition."""
 
     def on_commit(self, partition: Partition) -> None:
-        """There is more to read, or another reason to look."""
+        """There are more records to read, or the reader must check the partition for another reason."""
 
 
 class Partition:
@@ -83,12 +83,12 @@ class Partition:
         siblings: int = 1,
         on_role: Callable[[Partition], None] = lambda partition: None,
     ) -> None:
-        """`high_watermark`: as it was last saved. `siblings`: partitions of the stream, this one included.
-        `on_role` is called when this broker begins or ceases to lead."""
+        """`high_watermark`: as last saved. `siblings`: number of partitions of the stream, with this one.
+        `on_role` is called when this broker begins to lead the partition or ceases to lead it."""
         self.stream_id = stream_id
         self.partition = partition
         self.siblings = siblings
-        """Partitions of the stream, this one included."""
+        """Number of partitions of the stream, with this one."""
         self._host = host
         self._on_role = on_role
         self.replica = Replica(
@@ -101,27 +101,27 @@ class Partition:
             high_watermark=high_watermark,
         )
         self.stopped = False
-        """Takes no appends any more."""
+        """The partition no longer takes appends."""
         self.leaving = False
-        """Another broker is about to lead it: it takes no appends of clients, and readers stay."""
+        """Another broker is about to lead the partition: appends of clients are refused, readers stay."""
         self.written_count = 0
         """Appends that left the queue, written or refused."""
         self.dirty_since: float | None = None
-        """When a page-cache stream got its oldest unflushed byte; event loop's clock."""
+        """Time of the oldest unflushed byte of a page-cache stream, on the event loop's clock."""
         self.checkpointed = (-1, -1)
         """Recovery point and LSO as last saved."""
         self._queue = AppendQueue()
         self._in_round = 0
         """Appends that are being written."""
         self._refuse_new: TidelogError | None = None
-        """What acks=all hears in the round that is being written (R7)."""
+        """The answer to appends with acks=all in the round being written (R7); None: they are written."""
         self._uncommitted = Uncommitted()
         self._ended: Refusals | None = None
-        """The partition was given up for good."""
+        """The answers after the partition was given up for good; None: it was not."""
         self._left: Refusals | None = None
-        """The leadership ended, and no other role has begun."""
+        """The answers after the leadership ended, while no other role has begun; None otherwise."""
         self._doubt: Refusals | None = None
-        """This broker leads, and cannot know whether it still does."""
+        """The answers while this broker leads but cannot know whether it still does; None otherwise."""
         self._followers: dict[TailReader, None] = {}
         self.configure(config)
 
@@ -141,12 +141,12 @@ class Partition:
 
     @property
     def name(self) -> str:
-        """Of the stream."""
+        """Name of the stream."""
         return self.replica.name
 
     @property
     def full_name(self) -> str:
-        """Stream and number, for people."""
+        """Stream name and partition number, for messages."""
         return f"{self.replica.name}/{self.partition}"
 
     @property
@@ -167,12 +167,12 @@ class Partition:
 
     @property
     def high_watermark(self) -> int:
-        """Everything below is committed."""
+        """All records below this offset are committed."""
         return self.replica.high_watermark
 
     @property
     def removed(self) -> bool:
-        """The partition was deleted, or left this broker, or was set aside."""
+        """The partition was deleted, moved away from this broker, or set aside."""
         return self.replica.removed
 
     @property
@@ -194,7 +194,7 @@ class Partition:
 
     @property
     def taken(self) -> int:
-        """`written_count` once everything is written that was submitted until now."""
+        """The value that `written_count` has once all appends submitted until now are written."""
         return self.written_count + len(self._queue) + self._in_round
 
     # --- appending
@@ -203,9 +203,10 @@ class Partition:
         return not_leader(self.full_name, self.replica.placed.leader)
 
     def check_room(self, size: int, *, recorded: bool = False) -> None:
-        """Raises `ResourceExhausted`, `Stopping` or `NotLeader` if an append of `size` bytes is not taken.
+        """Raises the error with which an append of `size` bytes would be refused now.
 
-        `recorded`: it comes from a NATS subject, not from a client.
+        Raises `ResourceExhausted`, `Stopping`, `NotLeader`, or `Unavailable` while the leadership is in
+        doubt. `recorded`: the append comes from a NATS subject, not from a client.
         """
         if self.stopped:
             raise Stopping(f"the broker no longer writes {self.name}/{self.partition}", retry_after_ms=500)
@@ -223,12 +224,12 @@ class Partition:
             raise too_many_uncommitted(UNCOMMITTED_MAX)
 
     def submit(self, append: Append) -> None:
-        """Queues an append for the next write round; raises what `check_room` raises."""
+        """Queues an append for the next write round; raises the same errors as `check_room`."""
         self.check_room(append.bytes, recorded=append.recorded)
         self._queue.put(append)
 
     def take_queue(self, bytes_max: int) -> list[Append]:
-        """What is to be written in this round: up to about `bytes_max` bytes, at least one append."""
+        """Takes the appends for this round from the queue: about `bytes_max` bytes, at least one append."""
         appends = self._queue.take(bytes_max)
         if appends:
             self.replica.write_began()
@@ -237,7 +238,7 @@ class Partition:
         return appends
 
     def too_few(self) -> NotEnoughReplicas | None:
-        """Why nothing is acknowledged now (R7); None: enough replicas are in sync."""
+        """The reason why acks=all cannot be acknowledged now (R7); None: enough replicas are in sync."""
         role = self.replica.role
         if not isinstance(role, LeaderPartition) or role.has_enough_replicas:
             return None
@@ -251,7 +252,7 @@ class Partition:
         self.replica.warm = True
         if self._refuse_new is None:
             return self._write_appends(appends, now_us, None)
-        # Rare: only those that want all replicas are refused, and the order is kept.
+        # Rare: only appends with acks=all are refused, and the order is kept.
         outcomes: list[Outcome] = []
         for all_replicas, some in groupby(appends, lambda append: append.acks is Acks.ALL):
             outcomes += self._write_appends(list(some), now_us, self._refuse_new if all_replicas else None)
@@ -260,7 +261,7 @@ class Partition:
     def _write_appends(
         self, appends: list[Append], now_us: int, refuse_new: TidelogError | None
     ) -> list[Outcome]:
-        # Message ids are remembered by append time, which may be ahead of the clock (F7).
+        # Message ids are stored with their append time, which may be ahead of the clock (F7).
         plan = batches_of(appends, self.log.guard, self.limits, self.log.writer.time_at(now_us))
         written = self.log.writer.append(
             plan.items, leader_epoch=self.leader_epoch, now_us=now_us, refuse_new=refuse_new
@@ -268,7 +269,7 @@ class Partition:
         return plan.outcomes(written, self.leader_epoch)
 
     def written(self, outcomes: Sequence[Outcome]) -> None:
-        """Answers what was refused; the rest waits for the high watermark."""
+        """Answers refused appends and those with acks=none; the others wait for their commit."""
         if not outcomes:
             return
         self.replica.write_ended()
@@ -280,13 +281,13 @@ class Partition:
             if isinstance(outcome, TidelogError) or append.acks is Acks.NONE:
                 answer(append.done, outcome)
             elif unheard is not None:
-                # Given up while it was being written: it is in the log, and nobody here knows of the commit.
+                # Given up while it was being written: it is in the log, but its commit is unknown here.
                 answer(append.done, unheard.written)
             else:
                 self._uncommitted.add(append, outcome)
         if ended is None:
             self.replica.appended()
-            # Repeats may be committed already.
+            # Duplicates may be committed already.
             self._answer_committed()
         else:
             self.replica.begin_when_idle()
@@ -294,13 +295,13 @@ class Partition:
     # --- committing
 
     def committed(self, high_watermark: int) -> None:
-        """Answers what the high watermark passes, wakes readers."""
+        """Answers the appends below the high watermark, and wakes the readers."""
         self._answer_committed()
         if self._followers:
             self.wake_followers()
 
     def flushed(self) -> None:
-        """More of the log, or of its history, is durable."""
+        """More of the log or of its epoch history is durable."""
         self.replica.flushed()
         if self._uncommitted.waits_for_disk:
             self._answer_committed()
@@ -312,8 +313,8 @@ class Partition:
     def expire(self, now: float) -> None:
         """Answers appends whose deadline passed.
 
-        Those that were written may yet be committed; those still in the queue are taken
-        out of it, and what their sender sends behind them is refused.
+        Written appends may still be committed. Appends in the queue are removed from it, and
+        later appends of the same sender are refused.
         """
         self._uncommitted.expire(now, TimedOut("the append was not committed in time; it may be later"))
         self._refuse(self._queue.expire(now), TimedOut("the append was not written in time"))
@@ -327,9 +328,9 @@ class Partition:
             answer(append.done, error)
 
     def give_up(self, unwritten: TidelogError, uncommitted: TidelogError) -> None:
-        """Answers everything that waits, by whether it is in the log already; takes nothing more."""
+        """Answers all waiting appends, those in the log with `uncommitted`; takes no more appends."""
         self.stopped = True
-        # The first reason stands: a broker that failed goes on to stop.
+        # The first reason is kept: a broker that failed then also stops.
         self._ended = self._ended or Refusals(unwritten, uncommitted)
         self._answer_waiting(Refusals(unwritten, uncommitted))
         self.wake_followers()
@@ -338,7 +339,7 @@ class Partition:
         self._refuse(self._queue.give_up(), ended.unwritten)
         self._uncommitted.give_up(ended.written)
 
-    # --- of the replica
+    # --- called by the replica
 
     def write(self, work: Callable[[], object], done: Done, size: int) -> None:
         self._host.write(self, work, done, size)
@@ -353,7 +354,7 @@ class Partition:
         self._host.quarantine(self, reason)
 
     def doubt_may_have_changed(self) -> None:
-        """A leader that may have been replaced answers its clients, so that they look for the new one."""
+        """A leader that may have been replaced answers its clients, so that they look for the new leader."""
         if not self.replica.in_doubt:
             self._doubt = None
         elif self._doubt is None:
@@ -377,7 +378,7 @@ class Partition:
     # --- reading
 
     def wake_followers(self) -> None:
-        """Wakes all readers at the end."""
+        """Wakes all readers at the end of the partition."""
         for follower in list(self._followers):
             follower.on_commit(self)
 

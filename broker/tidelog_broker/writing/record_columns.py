@@ -1,7 +1,7 @@
-"""Records that came one by one, kept as columns: what `Publish` and NATS messages become.
+"""Records that arrived one by one, kept as columns: `Publish` requests and NATS messages.
 
-Columns, because everything that is done with them is done to all of them at once;
-`batching` puts the records of a round together and encodes them.
+Columns are used because each step works on all records at once. Neighbour: `batching` puts the
+records of a round together and encodes them.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import TypeVar
 T = TypeVar("T")
 
 RECORD_OVERHEAD_BYTES = 40
-"""Offsets, bitmaps and timestamp of a record in a batch, at most."""
+"""Upper limit of the bytes for offsets, bitmaps and timestamp of a record in a batch."""
 
 HEADER_OVERHEAD_BYTES = 10
-"""Offsets and bitmap bits of one header of a record, at most."""
+"""Upper limit of the bytes for offsets and bitmap bits of one header of a record."""
 
 MESSAGE_ID_BYTES_MAX = 1024
-"""A message id may be so long; ids are kept in memory for the dedupe window."""
+"""Maximum length of a message id; ids are kept in memory for the dedupe window."""
 
 Headers = Sequence[tuple[str, bytes | None]]
 
 
 class RecordColumns:
-    """Some records, in order. A column that is None is one that no record has."""
+    """Some records, in order. A column is None if no record has a value for it."""
 
     __slots__ = ("bytes", "headers", "keys", "message_ids", "subjects", "timestamps_us", "values")
 
@@ -37,9 +37,9 @@ class RecordColumns:
         self.subjects: list[str | bytes | None] | None = None
         """Bytes are UTF-8."""
         self.message_ids: list[str | None] | None = None
-        """To be deduplicated; they also stand in `headers`."""
+        """Used for deduplication; the ids are in `headers` too."""
         self.bytes = 0
-        """At least what the records will take in a batch, its own overhead not counted."""
+        """An upper limit of the bytes of the records in a batch, without the batch's own overhead."""
 
     def __len__(self) -> int:
         return len(self.values)
@@ -51,7 +51,7 @@ class RecordColumns:
     def of_subjects(
         cls, values: Sequence[bytes], subjects: Sequence[bytes], size: int, timestamp_us: int
     ) -> RecordColumns:
-        """Records with nothing but a value and a subject, all of one time; `size` is that of both columns."""
+        """Records with a value and a subject only, all with one timestamp; `size`: bytes of both columns."""
         one = cls()
         one.values = list(values)
         one.subjects = list(subjects)
@@ -107,7 +107,7 @@ class RecordColumns:
 def record_bytes_max(
     value: bytes | None, key: bytes | None, headers: Headers, subject: str | bytes | None
 ) -> int:
-    """At least what a record will take in a batch."""
+    """An upper limit of the bytes of a record in a batch."""
     size = RECORD_OVERHEAD_BYTES + len(value or b"") + len(key or b"")
     if subject is not None:
         size += len(subject) * (4 if isinstance(subject, str) and not subject.isascii() else 1)
@@ -117,7 +117,7 @@ def record_bytes_max(
 
 
 def _added(column: list[T] | None, entry: T, count: int, missing: T | None = None) -> list[T] | None:
-    """The column of `count` records with one entry more; it begins with the first that is there."""
+    """The column of `count` records with one more entry; created for the first entry that is not None."""
     if column is None:
         if entry is None:
             return None

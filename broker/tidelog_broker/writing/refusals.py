@@ -1,7 +1,7 @@
-"""Why a partition takes no appends, or cannot commit those that wait: the errors for its producers.
+"""Errors for producers when a partition takes no appends, or cannot commit the waiting appends.
 
-Neighbour: `partition` decides when. An append that was not written is refused definitely; for an append that
-was written the outcome is unknown, because another leader may commit it.
+Neighbour: `partition` decides when they are raised. The refusal of an append that was not written is
+definite. The outcome of a written append is unknown, because another leader may commit it.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from tidelog.errors import (
 
 
 class Refusals(NamedTuple):
-    """The answers to appends that still wait when this broker can no longer commit them."""
+    """The answers to appends that wait when this broker can no longer commit them."""
 
     unwritten: TidelogError
-    """Definite."""
+    """For appends that are not in the log: a definite error."""
     written: TidelogError
-    """Indefinite."""
+    """For appends that are in the log: an indefinite error."""
 
 
 def in_doubt(name: str) -> Refusals:
-    """This broker leads the partition, and cannot know whether it still does."""
+    """Refusals while this broker leads the partition but cannot know whether it still does."""
     where = f"this broker leads {name} and reaches neither its controller nor its followers"
     return Refusals(
         Unavailable(f"{where}; another broker may lead it by now", retry_after_ms=100),
@@ -37,7 +37,7 @@ def in_doubt(name: str) -> Refusals:
 
 
 def deposed(name: str, not_leader: NotLeader) -> Refusals:
-    """This broker no longer leads the partition."""
+    """Refusals when this broker no longer leads the partition."""
     return Refusals(
         not_leader,
         TimedOut(
@@ -48,7 +48,7 @@ def deposed(name: str, not_leader: NotLeader) -> Refusals:
 
 
 def not_leader(name: str, leader: int | None) -> NotLeader:
-    """`leader`: as the image says; None: there is none."""
+    """`leader`: the leader in the image; None: there is no leader."""
     facts: dict[str, Any] = {} if leader is None else {"leader": leader}
     return NotLeader(f"this broker does not lead {name}", retry_after_ms=50, **facts)
 

@@ -1,7 +1,8 @@
-"""What a write round does, on the event loop or in the write thread: appends, then tasks. Blocking.
+"""The work of a write round, on the event loop or in the write thread: appends, then tasks. Blocking.
 
-An exception that nobody foresaw is its partition's alone: the log is abandoned, as nobody knows what of
-the write is in it, and the others of the round go on. Neighbour: `write_rounds`, which says when.
+An unexpected exception affects its own partition only: the log is abandoned, because it is unknown which part
+of the write is in it, and the other partitions of the round continue. Neighbour: `write_rounds` says when a
+round runs.
 """
 
 from __future__ import annotations
@@ -19,28 +20,28 @@ Work = list[tuple[Partition, list[Append]]]
 
 
 class Task(NamedTuple):
-    """A write that is no append of a leader: a follower's, or a cut."""
+    """A write that is not an append of a leader: a follower's append, or a cut of the log."""
 
     partition: Partition
     work: Callable[[], object]
-    """May raise `TidelogError` or OSError, after which the log goes on, or `StorageFailure`."""
+    """May raise `TidelogError` or OSError, and the log stays usable; or `StorageFailure`."""
     done: Callable[[Exception | None], None]
     bytes: int
 
 
 class Written(NamedTuple):
-    """What became of a round."""
+    """The outcome of a round."""
 
     appends: list[tuple[Partition, list[Outcome]]]
     tasks: list[Exception | None]
     unforeseen: dict[Partition, Exception]
-    """What ended the writing of single partitions, whose logs are abandoned."""
+    """For each partition that failed, the error that ended its writing; its log is abandoned."""
     seconds: float
-    """That it took."""
+    """Duration of the round."""
 
 
 def write(work: Work, tasks: list[Task], now_us: int, elapsed: Clock) -> Written:
-    """Raises `StorageFailure`; any other exception ends the writing of its own partition alone."""
+    """Does the round. Raises `StorageFailure`; any other exception ends the writing of its partition only."""
     began_us = elapsed()
     unforeseen: dict[Partition, Exception] = {}
     done = [(one, _append(one, appends, now_us, unforeseen)) for one, appends in work]

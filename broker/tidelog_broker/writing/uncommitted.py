@@ -1,7 +1,8 @@
 """Appends of one partition that are written and wait for their commit. Pure.
 
-Most wait for the high watermark (acks=all). Those with acks=leader wait for this broker's disk alone.
-Neighbours: `partition` says how far both have come, `core.replication.commit_queue` keeps the order.
+Most wait for the high watermark (acks=all). Appends with acks=leader wait for this broker's disk only.
+Neighbours: `partition` passes the high watermark and the durable offset, `core.replication.commit_queue`
+keeps the order.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ log = structlog.get_logger(__name__)
 
 
 class _Waiting(NamedTuple):
-    """A written append that waits for its commit; its bytes are released."""
+    """A written append that waits for its commit; its bytes are no longer in memory."""
 
     done: Callable[[Any], None]
     outcome: Appended | RecordsAppended
@@ -34,14 +35,14 @@ class Uncommitted:
     def __init__(self) -> None:
         self._all: CommitQueue[_Waiting] = CommitQueue()
         self._leader: CommitQueue[_Waiting] | None = None
-        """With acks=leader; None: there was none yet."""
+        """Appends with acks=leader; None: there has been no such append yet."""
 
     def __len__(self) -> int:
         return len(self._all) + (0 if self._leader is None else len(self._leader))
 
     @property
     def waits_for_disk(self) -> bool:
-        """Whether an append waits for this broker's disk alone."""
+        """Whether an append waits for this broker's disk only."""
         return bool(self._leader)
 
     def add(self, append: Append, outcome: Appended | RecordsAppended) -> None:
@@ -55,7 +56,7 @@ class Uncommitted:
         queue.add(end, _Waiting(append.done, outcome), append.deadline)
 
     def answer_below(self, high_watermark: int, here: int) -> None:
-        """Answers what is committed, and what is durable `here` and waits for no more."""
+        """Answers acks=all below the high watermark, and acks=leader below the durable offset `here`."""
         if self._all:
             for entry in self._all.advance(high_watermark):
                 answer(entry.done, entry.outcome)
@@ -64,7 +65,7 @@ class Uncommitted:
                 answer(entry.done, entry.outcome)
 
     def expire(self, now: float, error: TidelogError) -> None:
-        """Answers appends whose deadline passed; they may yet be committed."""
+        """Answers appends whose deadline passed; they may still be committed."""
         late = self._all.expire(now)
         if self._leader is not None:
             late += self._leader.expire(now)
@@ -72,7 +73,7 @@ class Uncommitted:
             answer(entry.done, error)
 
     def give_up(self, error: TidelogError) -> None:
-        """Answers all of them."""
+        """Answers all appends with `error`."""
         left = self._all.give_up()
         if self._leader is not None:
             left += self._leader.give_up()
@@ -81,7 +82,7 @@ class Uncommitted:
 
 
 def answer(done: Callable[[Any], None], outcome: Appended | RecordsAppended | TidelogError) -> None:
-    """Answers one append. An error in its callback must not cost the others their answers."""
+    """Answers one append. An error in its callback must not prevent the answers to the others."""
     try:
         done(outcome)
     except Exception:

@@ -1,9 +1,9 @@
 """Write rounds: when partitions write.
 
-Everything that is submitted while the event loop is busy with other things is written in one round.
-Small rounds are written on the event loop while the disk is quick (`inline_writes`), because handing a
-few kilobytes to a thread costs more than writing them; larger ones are written in the write thread.
-`round_work` is what a round does. What was written then waits for a flush round (`flush_rounds`).
+All appends that are submitted while the event loop is busy with other work are written in one round.
+Small rounds are written on the event loop while the disk is fast (`inline_writes`), because handing a
+few kilobytes to a thread costs more than writing them; larger rounds are written in the write thread.
+`round_work` does the work of a round. Written bytes then wait for a flush round (`flush_rounds`).
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from tidelog_broker.writing.round_work import Task, Work, Written, write
 log = structlog.get_logger(__name__)
 
 ROUND_BYTES_MAX = 8 << 20
-"""Of one partition in one round, about: a long queue must not hold up the others."""
+"""About how many bytes of one partition a round writes: a long queue must not delay other partitions."""
 
 QUEUED_BYTES_MAX = 256 << 20
-"""Bytes that wait to be written, all partitions together; over it appends are refused (retriable)."""
+"""Bytes of all partitions that wait to be written; above this limit appends are refused (retriable)."""
 
 TASK_BYTES_MAX = 32 << 20
-"""Of followers' writes in one round, about."""
+"""About how many bytes a round with followers' writes has."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -55,9 +55,9 @@ class WriteRounds:
         *,
         inline: InlineWrites | None = None,
     ) -> None:
-        """`clock` says when a batch is appended, `elapsed` how long a round took. `observe` sees what became
-        of the appends of each partition and round. `inline` says which rounds are written on the event loop;
-        None: the usual ones."""
+        """`clock` gives the append time of batches, `elapsed` measures how long a round took. `observe` is
+        called with the outcomes of the appends of each partition and round. `inline` decides which rounds
+        are written on the event loop; None: by the default limits."""
         self._loop = asyncio.get_running_loop()
         self._threads = threads
         self._flushes = flushes
@@ -76,13 +76,13 @@ class WriteRounds:
         self._drained: list[asyncio.Future[None]] = []
         self.rounds = 0
         self.inline_rounds = 0
-        """Those of `rounds` that were written on the event loop."""
+        """How many of `rounds` were written on the event loop."""
         self.broken = False
-        """A write could not be undone, or a round failed for no known reason: nothing is written any more."""
+        """A write could not be undone, or a round failed for an unknown reason: all writing has ended."""
 
     @property
     def waiting(self) -> int:
-        """Partitions with something to write."""
+        """Number of partitions with appends to write."""
         return len(self._waiting)
 
     def check_room(self, size: int) -> None:
@@ -95,13 +95,13 @@ class WriteRounds:
             )
 
     def request(self, partition: Partition, size: int = 0) -> None:
-        """Has the partition's queue, which has grown by `size` bytes, written in the next round."""
+        """Writes the queue of `partition`, which has grown by `size` bytes, in the next round."""
         self._waiting[partition] = None
         self._queued_bytes += size
         self._schedule()
 
     def do(self, task: Task) -> None:
-        """Has `task` done in the next round, after those that came before it."""
+        """Does `task` in the next round, after earlier tasks."""
         self._tasks.append(task)
         self._schedule()
 
@@ -126,7 +126,7 @@ class WriteRounds:
             inline = inline and partition.replica.warm
             if partition.queued:
                 self._waiting[partition] = None
-        # Counted again, because a partition that was given up has emptied its queue by itself.
+        # Counted again, because a partition that was given up emptied its queue without a round.
         self._queued_bytes = sum(partition.queued_bytes for partition in self._waiting)
         tasks: list[Task] = []
         while self._tasks and size < TASK_BYTES_MAX:
@@ -163,7 +163,7 @@ class WriteRounds:
             self._end(tasks, future.result())
 
     def _not_begun(self, work: Work, tasks: list[Task], error: Stopping) -> None:
-        """The threads stopped before it: nothing of the round was written."""
+        """The threads stopped before the round: nothing of it was written."""
         self._busy = False
         for partition, appends in work:
             partition.written([(append, error) for append in appends])
@@ -172,7 +172,7 @@ class WriteRounds:
         self._wake()
 
     def _broken(self, work: Work, error: BaseException) -> None:
-        """The lane stays busy for ever: nothing is written any more, and nobody waits for it."""
+        """The lane stays busy forever: nothing more is written, and all waiting callers get an error."""
         self.broken = True
         self._fail(error)
         answer = StorageFailed(f"the broker's storage failed: {error}")
@@ -181,7 +181,7 @@ class WriteRounds:
         for waiter in (*self._idle, *self._drained):
             if not waiter.done():
                 waiter.set_exception(StorageFailure(f"a write round failed ({error})"))
-                waiter.exception()  # it counts as seen, whether or not somebody still waits
+                waiter.exception()  # marks the error as retrieved, even if no caller still waits
         self._idle, self._drained = [], []
 
     def _end(self, tasks: list[Task], done: Written) -> None:
@@ -191,7 +191,7 @@ class WriteRounds:
             self._isolate(partition, unforeseen)
         for partition, outcomes in done.appends:
             self._tell(partition, self._answer, partition, outcomes)
-        # Of a task that failed, too: it may have written a part.
+        # Also after a task that failed: it may have written a part.
         self._flushes.wrote(*(partition for partition, _ in done.appends), *(one.partition for one in tasks))
         for task, error in zip(tasks, done.tasks, strict=True):
             self._tell(task.partition, task.done, error)
@@ -202,14 +202,14 @@ class WriteRounds:
         self._observe(partition, outcomes)
 
     def _tell(self, partition: Partition, tell: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
-        """What one partition makes of a round must not keep the others of it from their answers."""
+        """An error while one partition handles its outcomes must not prevent the answers of the others."""
         try:
             tell(*args, **kwargs)
         except Exception as error:
             self._isolate(partition, error)
 
     def _wake(self) -> None:
-        """Lets the next piece of work have the lane: exclusive work goes before rounds."""
+        """Gives the lane to the next piece of work; exclusive work runs before rounds."""
         while self._idle:
             waiter = self._idle.pop(0)
             if not waiter.done():
@@ -235,20 +235,20 @@ class WriteRounds:
             await turn
 
     async def drained_of(self, partitions: Iterable[Partition]) -> None:
-        """Waits until nothing of these is being written or on its way there; they want nothing more."""
+        """Waits until no write of these partitions runs or waits; they must not ask for more writes."""
         gone = frozenset(partitions)
         waiting = True
         while waiting:
             self._refuse_broken()
-            # Exclusive work waits for what is being written, and goes before what is not yet.
+            # Exclusive work waits for the round that is being written, and runs before the waiting rounds.
             waiting = any(task.partition in gone for task in self._tasks)
             await self.exclusively(lambda: None)
             await asyncio.sleep(0)
 
     async def exclusively(self, work: Callable[[], T]) -> T:
-        """Runs `work` in the write thread while no round writes; raises what it raises.
+        """Runs `work` in the write thread while no round writes; raises the same errors as `work`.
 
-        Once begun it runs to its end, and holds the lane until then, even if the caller is
+        Once begun, the work runs to its end and holds the lane until then, even if the caller is
         cancelled. Raises `StorageFailure` if an earlier round failed.
         """
         while self._busy:
@@ -268,6 +268,6 @@ class WriteRounds:
 
     def _released(self, done: asyncio.Future[T]) -> None:
         if not done.cancelled():
-            done.exception()  # the caller meets it, unless it was cancelled
+            done.exception()  # the caller gets the error, unless it was cancelled
         self._busy = False
         self._wake()
