@@ -1,11 +1,11 @@
 """One broker: the parts that serve its partitions, put together.
 
-A list of parts, started in order and stopped in reverse (DESIGN section 7). Doors reach the parts through
-the broker.
+The broker is a list of parts, started in order and stopped in reverse (DESIGN section 7). Doors reach the
+parts through the broker.
 
 `hosted_partitions` has the partitions, and `image_follower` keeps them as the image says.
-`writing.write_rounds` and `writing.flush_rounds` write them, `upkeep.tasks` looks after their logs,
-`threads` has the threads for that, and `samples` the gauges. `assembly` builds a broker and its doors.
+`writing.write_rounds` and `writing.flush_rounds` write and flush them, `upkeep.tasks` maintains their logs,
+`threads` has the threads, and `samples` has the gauges. `assembly` builds a broker and its doors.
 """
 
 from __future__ import annotations
@@ -56,18 +56,18 @@ from tidelog_broker.writing.partition import Partition
 log = structlog.get_logger(__name__)
 
 STOP_COMMIT_SECONDS_MAX = 10.0
-"""How long a stop waits for appends that are in flight."""
+"""How long a stop waits for appends without an answer."""
 
 STOP_LOOK_SECONDS = 0.01
 
 DAMAGED_TOLD_MAX = 256
-"""Damaged replicas that one heartbeat names; the others are named once these are healed."""
+"""Maximum number of damaged replicas in one heartbeat; the others follow once these are healed."""
 
 T = TypeVar("T")
 
 
 class Broker:
-    """The parts of one broker, and what doors need of them. Of one event loop."""
+    """The parts of one broker, and the methods that doors call. Runs on one event loop."""
 
     def __init__(
         self,
@@ -83,10 +83,10 @@ class Broker:
         peers: Peers | None = None,
         make_threads: MakeThreads = ThreadPoolExecutor,
     ) -> None:
-        """`reserve`: what keeps checkpoints alive on a full disk; None: nothing does.
+        """`reserve`: reserved disk space with which checkpoints work on a full disk; None: there is none.
 
-        `incarnation`: of this run, which leads once the image shows it (R10). None: the image
-        shows no other one, as on a broker that is alone. `peers`: the other brokers; None: there are none.
+        `incarnation`: identifies this run, which leads once the image shows it (R10). None: the image
+        shows no other run, as on a broker without peers. `peers`: the other brokers; None: there are none.
         """
         self._loop = asyncio.get_running_loop()
         self.broker_id = broker_id
@@ -96,17 +96,17 @@ class Broker:
         self.limits = limits
         self.metrics = Metrics(self._samples)
         self.failed: asyncio.Future[BaseException] = self._loop.create_future()
-        """Done when storage can no longer be trusted: the process must end."""
+        """Completes when storage can no longer be trusted: the process must then end."""
         self._hosted = HostedPartitions(broker_id)
         self.readiness = Readiness(broker_id, self._hosted, lambda: controller.image)
         self.partitions = self._hosted.served
-        """Those that are served here, by (stream id, partition)."""
+        """Partitions that are served here, by (stream id, partition)."""
         self.lost = self._hosted.lost
-        """Those without a usable log, and why."""
+        """Partitions without a usable log, and the reasons."""
         self.uncreated = self._hosted.uncreated
-        """Those of the lost whose folder could not be made yet."""
+        """Lost partitions for which no folder could be created yet."""
         self.halted = self._hosted.halted
-        """Those of the lost that failed unexpectedly in this run."""
+        """Lost partitions that failed unexpectedly in this run."""
         self._store = store
         self._reserve = reserve
         self._peers = peers
@@ -120,11 +120,11 @@ class Broker:
         self.decoding = Decoding(
             threads.decode, limits.fetch_decoded_bytes_max, record_bytes_max=limits.message_bytes_max
         )
-        """For readers that want plain records."""
+        """Decodes batches for readers that want plain records."""
         self.answers = AnswerRoom(limits.fetch_answer_bytes_max)
-        """For readers that want batches as they lie in the log."""
+        """Limits the bytes in answers to readers that want batches as stored in the log."""
         self.checks = Checks(threads.validation, limits.validation_threads)
-        """Of what clients send."""
+        """Checks data that clients send."""
         self._flushes = make_flush_rounds(store, threads, limits, self.metrics, self.fail, self.isolate)
         self._rounds = make_write_rounds(threads, self._flushes, clock, self.metrics, self.fail, self.isolate)
         self._maintenance = Maintenance(
@@ -132,7 +132,7 @@ class Broker:
             limits.maintenance, newest=controller.newest, reserve=reserve, retry=self._retry_uncreated,
         )  # fmt: skip
         self.links: ReplicaLinks | None = None
-        """To the other brokers' replicas; None: there are no other brokers."""
+        """Connections to the other brokers' replicas; None: there are no other brokers."""
         healer = None
         if peers is not None:
             healer = make_healer(
@@ -154,7 +154,7 @@ class Broker:
         self._deletion = RecordDeletion(self._maintenance)
         self._stopping = False
 
-    # --- what its parts ask of it
+    # --- called by the parts
 
     def _set_aside(self, partition: Partition, reason: str) -> None:
         self._follower.set_aside(partition, reason)
@@ -171,37 +171,40 @@ class Broker:
     # --- starting and stopping
 
     async def open_logs(self, *, same_boot: bool) -> None:
-        """Opens the log of every partition that the image places here; everything read is then on disk."""
+        """Opens the log of every partition that the image places here; all records are then on disk."""
         await self._follower.open_logs(same_boot=same_boot)
 
     def suspects(self) -> tuple[Suspect, ...]:
-        """For the registration, between `open_logs` and `start`: see `ImageFollower.suspects`."""
+        """For the registration: replicas that may lack acknowledged records.
+
+        Called between `open_logs` and `start`.
+        """
         return self._follower.suspects()
 
     def lost_replicas(self) -> tuple[ReplicaName, ...]:
-        """For the registration, after `open_logs`: see `ImageFollower.lost_replicas`."""
+        """For the registration, after `open_logs`: replicas without a usable log."""
         return self._follower.lost_replicas()
 
     def damaged_replicas(self) -> tuple[ReplicaName, ...]:
-        """With a range that cannot be read (2c); at most `DAMAGED_TOLD_MAX` of them."""
+        """Replicas with a range that cannot be read (2c); at most `DAMAGED_TOLD_MAX` of them."""
         if not self._store.files.damaged_folders:
             return ()
         return self._hosted.damaged(DAMAGED_TOLD_MAX)
 
     def start(self) -> None:
-        """Begins to lead what the image says, in the epochs that the image says (R10)."""
+        """Begins to serve the partitions, with the leaders and epochs in the image (R10)."""
         self._follower.start()
         self._upkeep.start()
         self.readiness.begin()
 
     def session(self, good: bool) -> None:
-        """Whether the controller takes this broker for alive, by this broker's clock."""
+        """Sets whether this broker has a session with the controller (`good`), by this broker's clock."""
         self._host.unsure = not good
         for partition in list(self.partitions.values()):
             partition.doubt_may_have_changed()
 
     async def stop(self) -> None:
-        """Commits what is in flight, flushes, and leaves the mark of a clean stop."""
+        """Commits appends without an answer, flushes, and writes the mark of a clean stop."""
         self._stopping = True
         self.readiness.end("stopping")
         for partition in self.partitions.values():
@@ -227,11 +230,11 @@ class Broker:
         self._follower.give_up(Stopping("the broker is stopping", retry_after_ms=500))
         if not self.failed.done():
             await self._close_clean()
-        # Not on the event loop: a slow read must not keep the others from their answers.
+        # Not on the event loop: a slow read must not delay the answers to other requests.
         await asyncio.to_thread(self._threads.shutdown, wait=not self.failed.done())
 
     async def _others_committed(self) -> None:
-        """Waits until followers have what is in flight; the caller has a time limit."""
+        """Waits until followers have all appends without an answer; the caller sets a time limit."""
         while any(partition.waiting for partition in self.partitions.values()):  # noqa: ASYNC110  once, at a stop
             await asyncio.sleep(STOP_LOOK_SECONDS)
 
@@ -246,7 +249,7 @@ class Broker:
             log.warning("the clean stop could not be marked; the next start recovers", error=str(error))
 
     def fail(self, error: BaseException) -> None:
-        """Storage cannot be trusted any more: nothing is acknowledged from here on (DESIGN 4.3)."""
+        """Storage can no longer be trusted: from here on no append is acknowledged (DESIGN 4.3)."""
         if self.failed.done():
             return
         self.metrics.failed.set(1)
@@ -260,10 +263,10 @@ class Broker:
         log.error("storage failed; the broker stops", error=str(error), exc_info=error)
 
     def isolate(self, partition: Partition, error: Exception) -> None:
-        """A bug showed in one partition: it is served no more in this run, and the others go on.
+        """Ends the service of a partition in this run after an unexpected error; the others continue.
 
         Its log is not written again before a start has recovered it. Another member of its ISR leads, if
-        there is one.
+        the ISR has another member.
         """
         partition.log.writer.abandon()
         log.error(
@@ -280,18 +283,18 @@ class Broker:
     # --- for doors
 
     def listen(self, listener: PartitionListener) -> None:
-        """Tells `listener` of every partition that is led here, now and from now on."""
+        """Reports every partition that this broker leads to `listener`, now and in the future."""
         self._hosted.listen(listener)
 
     def leading(self, stream_id: bytes, partition: int) -> Partition:
-        """The partition, if this broker leads it; raises the typed error that says why not."""
+        """The partition, if this broker leads it; otherwise raises a typed error with the reason."""
         found = self.partitions.get((stream_id, partition))
         if found is None or not found.leads or found.stopped:
             raise self._refusal(found, stream_id, partition)
         return found
 
     def replica(self, stream_id: bytes, partition: int) -> Partition:
-        """The partition, if this broker has a copy of it; raises the typed error that says why not."""
+        """The partition, if this broker has a replica; otherwise raises a typed error with the reason."""
         found = self.partitions.get((stream_id, partition))
         if found is None or found.stopped:
             raise self._refusal(found, stream_id, partition)
@@ -307,7 +310,7 @@ class Broker:
         return self._hosted.refusal(stream_id, partition, self.controller.image)
 
     def append(self, partition: Partition, append: Append) -> None:
-        """Queues an append; its `done` is called once it is decided. Raises what `check_room` raises."""
+        """Queues an append; `done` is called once the outcome is known. Raises the errors of `check_room`."""
         if self._reserve is not None:
             self._reserve.check_records()
         self._rounds.check_room(append.bytes)
@@ -323,22 +326,25 @@ class Broker:
         partition.check_room(size)
 
     def deadline(self, timeout_ms: int | None) -> float:
-        """When an append that comes now stops waiting, on the event loop's clock."""
+        """The time on the event loop's clock at which an append that arrives now stops waiting."""
         return self._loop.time() + (self.limits.produce_timeout if timeout_ms is None else timeout_ms / 1000)
 
     def in_catch_up_thread(self, function: Callable[..., T], *args: Any) -> asyncio.Future[T]:
-        """Raises what `function` raises, and `Stopping` when the broker stops before it begins."""
+        """Calls `function` in a thread for slow reads.
+
+        Raises the errors of `function`, and `Stopping` when the broker stops before the call begins.
+        """
         return self._loop.run_in_executor(self._threads.catch_up, function, *args)
 
     async def delete_records(self, partition: Partition, before: int) -> int:
-        """See `RecordDeletion.delete`."""
+        """Deletes the records below offset `before` on every in-sync replica; returns the new start (R11)."""
         return await self._deletion.delete(partition, before, self.limits.produce_timeout)
 
     async def applied(self, version: int) -> None:
-        """Waits until the partitions here are what the image of `version` says."""
+        """Waits until the partitions here are as the image of `version` says."""
         await self._follower.applied(version)
 
-    # --- what it shows
+    # --- metrics and debug state
 
     def _samples(self) -> Iterator[Sample]:
         yield from broker_samples(
@@ -348,7 +354,7 @@ class Broker:
         yield from load_samples(self.decoding, self.answers, self.checks)
 
     def state(self) -> dict[str, Any]:
-        """What the broker believes, for /debug/state."""
+        """The state of the broker as it knows it, for /debug/state."""
         return broker_state(
             self.broker_id,
             self.controller.image,

@@ -1,6 +1,6 @@
 """The limits and intervals of a broker's parts, with their defaults.
 
-Neighbours: `config` has the settings that they come from, `broker` gives each part its own.
+Neighbours: `config` has the settings that the limits come from, `broker` passes each part its limits.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ MAINTENANCE = MaintenanceLimits()
 
 @dataclass(frozen=True, slots=True)
 class BrokerLimits:
-    """Times in seconds, sizes in bytes; see `config` for what they mean."""
+    """The limits of one broker: times in seconds, sizes in bytes. `config` explains each setting."""
 
     produce_timeout: float = 30.0
     maintenance: MaintenanceLimits = MAINTENANCE

@@ -1,12 +1,13 @@
-"""Leaderships that are about to go to another broker: nobody who wrote here is left in doubt (N5).
+"""Settles leaderships before they move to another broker, so that clients know the outcome of appends (N5).
 
-A partition that is handed over takes no more appends of clients, and what it has is committed before the
-next leader begins. Before a stop that is every partition that others can lead; otherwise those that the
-controller wishes for (`core.metadata.controller.handovers`), which are told to it when they have settled.
-What comes from NATS is taken to the end: its publishers ask again, or want no answer, and would miss what
-the gap cost.
+A partition that is handed over takes no more appends of clients, and its earlier appends are committed before
+the next leader begins. Before a stop, this applies to every partition that other brokers can lead. Otherwise
+it applies to the partitions that the controller names (`core.metadata.controller.handovers`), and the
+controller is told when they have settled. Appends from NATS are accepted until the leadership ends: their
+publishers ask again or want no answer, and would miss the records that were refused in the gap.
 
-Neighbours: `partition` refuses what comes meanwhile; `membership.session` hears the wishes.
+Neighbours: `partition` refuses clients' appends meanwhile; `membership.session` receives the controller's
+requests.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ SETTLE_SECONDS_MAX: Final = 1.5
 """How long a leadership has to settle; less than the controller waits (`SETTLE_MS_MAX`)."""
 
 STOP_SECONDS_MAX: Final = 2.0
-"""The same before a stop."""
+"""How long the leaderships have to settle before a stop."""
 
 LOOK_SECONDS: Final = 0.002
 
 HOLD_SECONDS: Final = 2 * SETTLED_MS / 1000
-"""How long appends are refused after the controller was told; it acts at once, or not at all."""
+"""How long appends are refused after the report to the controller, which acts on it at once or never."""
 
 
 @dataclass(slots=True, eq=False)
@@ -42,9 +43,9 @@ class _Leaving:
     partition: Partition
     leader_epoch: int
     taken: int
-    """What came before is written when the partition has written so many."""
+    """All earlier appends are written when the partition's `written_count` has this value."""
     end: int | None = None
-    """And committed when the high watermark is here."""
+    """All earlier appends are committed when the high watermark is here; None: not all are written yet."""
 
     @classmethod
     def begin(cls, partition: Partition) -> _Leaving:
@@ -66,12 +67,12 @@ class _Leaving:
 
 
 class HandingOver:
-    """Settles leaderships of this broker before they move. Of one event loop."""
+    """Settles leaderships of this broker before they move. Runs on one event loop."""
 
     def __init__(
         self, partitions: Mapping[Key, Partition], tell: Callable[[Sequence[Led]], Awaitable[None]]
     ) -> None:
-        """`tell`: the controller, that these have settled; raises `TidelogError`."""
+        """`tell` reports settled leaderships to the controller; raises `TidelogError`."""
         self._loop = asyncio.get_running_loop()
         self._partitions = partitions
         self._tell = tell
@@ -83,7 +84,10 @@ class HandingOver:
         return f"<HandingOver under_way={len(self._under_way)} stopping={self._stopping}>"
 
     async def everything(self) -> None:
-        """Before a stop: of what others can lead. Returns when it is settled, or after `STOP_SECONDS_MAX`."""
+        """Before a stop, settles all leaderships that other brokers can take over.
+
+        Returns when they are settled, or after `STOP_SECONDS_MAX`.
+        """
         self._stopping = True
         left = [
             _Leaving.begin(one)
@@ -97,7 +101,7 @@ class HandingOver:
             await asyncio.sleep(LOOK_SECONDS)
 
     def wished(self, wishes: Iterable[Led]) -> None:
-        """The controller wishes that these be settled; a wish is repeated until it is fulfilled, or over."""
+        """The controller asks to settle these leaderships; it repeats a request until it is done or over."""
         leaving = []
         for wish in wishes:
             partition = self._partitions.get((wish.stream_id, wish.partition))
@@ -120,7 +124,7 @@ class HandingOver:
         task.add_done_callback(self._tasks.pop)
 
     async def _settle(self, leaving: Sequence[_Leaving]) -> None:
-        """Each is told of when it has settled, and does not wait for the slowest."""
+        """Reports each leadership as soon as it has settled, without waiting for the slowest."""
         left, deadline = list(leaving), self._loop.time() + SETTLE_SECONDS_MAX
         try:
             while left and self._loop.time() < deadline:
@@ -149,7 +153,7 @@ class HandingOver:
             self._go_on(settled)
 
     def _go_on(self, leaving: Iterable[_Leaving]) -> None:
-        """What is still led here takes appends again."""
+        """Partitions that this broker still leads take appends again."""
         for one in leaving:
             self._under_way.pop(one.led, None)
             if one.leads and not self._stopping:

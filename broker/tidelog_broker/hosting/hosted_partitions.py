@@ -1,7 +1,7 @@
-"""The partitions that the image places on this broker: those it serves, and those it lost.
+"""The partitions that the image places on this broker: the served ones, and the lost ones.
 
-Neighbours: `partition` is one that is served; `image_follower` opens, makes, changes and
-removes them as the image says; `broker` hands them to the doors.
+Neighbours: `partition` is a served partition; `image_follower` opens, creates, changes and
+removes partitions as the image says; `broker` gives doors access to them.
 """
 
 from __future__ import annotations
@@ -36,56 +36,56 @@ log = structlog.get_logger(__name__)
 
 
 HALTED_RETRY_MS = 1_000
-"""Another broker may lead it by then."""
+"""Delay before a client should try again: another broker may lead the partition by then."""
 
 
 class PartitionListener(Protocol):
-    """Somebody who follows which partitions this broker leads (the NATS recorder, N5)."""
+    """Follows which partitions this broker leads (the NATS recorder does, N5)."""
 
     def partition_added(self, partition: Partition) -> None:
-        """It is led here from now on."""
+        """This broker begins to lead the partition."""
 
     def partition_changed(self, partition: Partition) -> None:
-        """What is led here has other settings."""
+        """The settings of a partition that this broker leads changed."""
 
     def partition_removed(self, partition: Partition) -> None:
-        """It is led here no more."""
+        """This broker no longer leads the partition."""
 
     async def settled(self) -> None:
-        """Waits until what was said by the calls before has taken effect."""
+        """Waits until all earlier calls have taken effect."""
 
 
 class HostedPartitions:
-    """The partitions that the image places on one broker. Of one event loop. By (stream id, partition)."""
+    """The partitions of one broker in the image, by (stream id, partition). Runs on one event loop."""
 
     def __init__(self, broker_id: int) -> None:
         self._broker_id = broker_id
         self.served: dict[tuple[bytes, int], Partition] = {}
         self.replicas: dict[tuple[bytes, int], Replica] = {}
-        """Of the partitions that are served."""
+        """The replicas of the served partitions."""
         self.lost: dict[tuple[bytes, int], str] = {}
-        """Partitions of ours without a usable log, and why."""
+        """Partitions of this broker without a usable log, and the reasons."""
         self._lost_of: dict[tuple[bytes, int], int] = {}
-        """Which assignments of the lost these were (R16)."""
+        """The assignments of the lost replicas (R16)."""
         self.uncreated: set[tuple[bytes, int]] = set()
-        """Those of the lost whose folder could not be made yet; tried again now and then."""
+        """Lost partitions for which no folder could be created yet; the broker tries again at intervals."""
         self.kept: set[tuple[bytes, int]] = set()
-        """Those of the lost that are never made again by themselves: their folder is another
-        partition's (2d), or their log contradicted its leader's (2c)."""
+        """Lost partitions that are not created again without a command: their folder belongs to another
+        partition (2d), their log contradicted the leader's log (2c), or they failed unexpectedly."""
         self.halted: set[tuple[bytes, int]] = set()
-        """Those of the lost that failed unexpectedly in this run. Their files are where they were, and the
-        next start opens them again."""
+        """Lost partitions that failed unexpectedly in this run. Their files stay in place, and the next start
+        opens them again."""
         self.strays: list[str] = []
-        """Folders that belong to no partition of this broker; kept (2d)."""
+        """Folders that belong to no partition of this broker; they are kept (2d)."""
         self._listeners: list[PartitionListener] = []
         self._led: dict[Partition, None] = {}
-        """Those of which listeners were told."""
+        """The partitions that were reported to listeners."""
 
     def __repr__(self) -> str:
         return f"<HostedPartitions served={len(self.served)} lost={len(self.lost)}>"
 
     def listen(self, listener: PartitionListener) -> None:
-        """Tells `listener` of every partition led here, now and from now on."""
+        """Reports every partition that this broker leads to `listener`, now and in the future."""
         self._listeners.append(listener)
         for partition in self._led:
             listener.partition_added(partition)
@@ -104,12 +104,12 @@ class HostedPartitions:
                 listener.partition_removed(partition)
 
     async def listeners_settled(self) -> None:
-        """Waits until what listeners were told has taken effect."""
+        """Waits until all reports to listeners have taken effect."""
         for listener in self._listeners:
             await listener.settled()
 
     def damaged(self, at_most: int) -> tuple[ReplicaName, ...]:
-        """Replicas with a range that cannot be read (2c); the first of them."""
+        """Replicas with a range that cannot be read (2c): the first `at_most` of them."""
         found = (ReplicaName(*key) for key, one in self.served.items() if one.log.damaged)
         return tuple(islice(found, at_most))
 
@@ -124,7 +124,7 @@ class HostedPartitions:
         host: PartitionHost[Partition],
         high_watermark: int,
     ) -> None:
-        """Serves a partition from now on, whatever became of it before; it leads or follows."""
+        """Serves a partition from now on, even if it was lost; the image decides its role."""
         key = (stream.id, number)
         self.uncreated.discard(key)
         self.lost.pop(key, None)
@@ -144,7 +144,7 @@ class HostedPartitions:
         partition.replica.imaged(image, stream)
 
     def configure(self, image: ClusterImage, partition: Partition, stream: StreamImage) -> None:
-        """Has a partition take what changed in its stream."""
+        """Applies the stream's changes to a partition."""
         changed = partition.config != stream.config
         if changed:
             partition.configure(stream.config)
@@ -158,7 +158,10 @@ class HostedPartitions:
         partition.replica.imaged(image, stream)
 
     def remove(self, stream: StreamImage) -> list[Partition]:
-        """Serves a deleted stream no more: whoever waits is told; those that were served."""
+        """Ends the service of a deleted stream, and answers all waiting requests.
+
+        Returns the partitions that were served.
+        """
         gone = [partition for key, partition in self.served.items() if key[0] == stream.id]
         answer = StreamNotFound(f"stream {stream.name} was deleted")
         for partition in gone:
@@ -168,27 +171,27 @@ class HostedPartitions:
         return gone
 
     def lose(self, key: tuple[bytes, int], assignment: int, reason: str, *, kept: bool = False) -> None:
-        """A partition has no usable log; `kept`: it is made again only on command."""
+        """A partition has no usable log. `kept`: it is created again only on command."""
         self.lost[key], self._lost_of[key] = reason, assignment
         if kept:
             self.kept.add(key)
 
     def lost_assignment(self, key: tuple[bytes, int]) -> int:
-        """Of a replica that is lost (R16)."""
+        """The assignment of a lost replica (R16)."""
         return self._lost_of[key]
 
     def leave(self, partition: Partition) -> None:
-        """Serves a replica no more that the image has taken away from this broker."""
+        """Ends the service of a replica that the image no longer places on this broker."""
         name = f"{partition.name}/{partition.partition}"
         written = TimedOut(f"this broker has no replica of {name} any more; the records may be in the log")
         self._take_out(partition, partition.not_leader(), written)
 
     def forget_lost_elsewhere(self, stream: StreamImage) -> None:
-        """What is lost and was taken away from this broker is lost no more; given again, it is made again.
+        """Forgets lost replicas that the image no longer places on this broker.
 
-        Also if both came in one image: then another assignment is placed here than the one that is lost.
-        So a reassignment is the command by which a log that was set aside is replaced (2c). Its
-        folder stays.
+        If the image places such a replica here again, it is created again. One image may show both changes:
+        then the assignment here is not the lost one. So a reassignment is the command by which a log that
+        was set aside is replaced (2c). The old folder stays.
         """
         for key in [key for key in self.lost if key[0] == stream.id]:
             placed = stream.partitions[key[1]]
@@ -204,9 +207,9 @@ class HostedPartitions:
             some.discard(key)
 
     def halt(self, partition: Partition, reason: str) -> None:
-        """Serves a partition no more in this run: an exception that nobody foresaw came out of it."""
+        """Ends the service of a partition in this run after an unexpected exception."""
         key, name = partition.key, f"{partition.name}/{partition.partition}"
-        # What failed here would write another log in its place, too; and nothing says that this one is bad.
+        # The same error could damage a new log too, and there is no sign that this log is bad.
         self.lose(key, partition.log.assignment, reason, kept=True)
         self.halted.add(key)
         self._take_out(
@@ -218,7 +221,7 @@ class HostedPartitions:
         )
 
     def set_aside(self, partition: Partition, reason: str) -> None:
-        """Serves a replica no more whose log contradicts its leader's (R1, 2c)."""
+        """Ends the service of a replica with a log that contradicts the leader's log (R1, 2c)."""
         self.lose(partition.key, partition.log.assignment, reason, kept=True)
         answer = DataCorrupt(f"{partition.name}/{partition.partition} cannot be served: {reason}")
         self._take_out(partition, answer)
@@ -232,10 +235,10 @@ class HostedPartitions:
         partition.replica.end_role()
 
     def is_missing(self, want: Wanted, placed: PartitionImage) -> bool:
-        """Whether it is to be made.
+        """Whether the partition must be created.
 
-        A log that was there and is lost is not replaced by an empty one, unless nobody
-        counts on it: the image has taken it out of the ISR, and others have the data (2c).
+        A lost log is replaced by an empty log only if the cluster does not count on it: the image
+        has taken the replica out of the ISR, and other replicas have the data (2c).
         """
         key = (want.stream_id, want.partition)
         if key in self.served or key in self.kept:
@@ -246,7 +249,10 @@ class HostedPartitions:
         return bool(members) and self._broker_id not in members
 
     def not_made(self, want: Wanted, error: OSError) -> None:
-        """A full disk, most likely. The stream is there all the same, and its partition comes later."""
+        """A partition could not be created, probably because the disk is full; the broker tries again later.
+
+        The stream exists all the same.
+        """
         key = (want.stream_id, want.partition)
         self.lose(key, want.assignment, f"its folder could not be made: {error}")
         self.uncreated.add(key)
@@ -255,7 +261,7 @@ class HostedPartitions:
             stream=want.name, partition=want.partition, error=str(error),
         )  # fmt: skip
 
-    # --- for who asks in vain
+    # --- refusals of requests
 
     def refusal(self, stream_id: bytes, partition: int, image: ClusterImage) -> TidelogError:
         """Why this broker does not serve a partition."""
@@ -302,7 +308,7 @@ def placed_on(broker_id: int, stream: StreamImage) -> Iterator[Wanted]:
 
 
 def log_config(config: StreamConfig) -> LogConfig:
-    """What the logs of a stream need of its configuration."""
+    """The settings of a stream's logs."""
     return LogConfig(
         segment_bytes=config.segment_bytes,
         segment_age_us=config.segment_age_ms * 1000,

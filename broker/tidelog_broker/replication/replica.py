@@ -5,7 +5,7 @@ A replica passes events to the state machines of `core.replication`, and perform
 last one have ended.
 
 Neighbours: `owner` is the interface of its partition, `host` the interface of its broker, `durability` says
-which records count before a flush; `links` carries the messages between replicas. Of one event loop.
+which records count before a flush; `links` carries the messages between replicas. Runs on one event loop.
 """
 
 from __future__ import annotations
