@@ -1,4 +1,4 @@
-"""The partitions that the image places on this broker: the served ones, and the lost ones.
+"""The partitions that the image places on this broker: served partitions and lost partitions.
 
 Neighbours: `partition` is a served partition; `image_follower` opens, creates, changes and
 removes partitions as the image says; `broker` gives doors access to them.
@@ -189,7 +189,7 @@ class HostedPartitions:
     def forget_lost_elsewhere(self, stream: StreamImage) -> None:
         """Forgets lost replicas that the image no longer places on this broker.
 
-        If the image places such a replica here again, it is created again. One image may show both changes:
+        If the image places the replica here again, it is created again. One image may show both changes:
         then the assignment here is not the lost one. So a reassignment is the command by which a log that
         was set aside is replaced (2c). The old folder stays.
         """

@@ -1,8 +1,9 @@
-"""Keeps the partitions of this broker as the image says: opens, makes, configures and removes them.
+"""Keeps the partitions of this broker as the image says: opens, creates, configures and removes them.
 
-One image after the other is applied, each in full before the next, so that a stream that
-is deleted and made again is never both. Neighbours: `controller` tells of new images,
-`hosted_partitions` is what is kept, `write_rounds` keeps writes and flushes off what goes.
+Images are applied in order, each completely before the next, so that the old and the new state of a stream
+that is deleted and created again never mix. Neighbours: `controller` reports new images, `hosted_partitions`
+has the partitions, `write_rounds` and `flush_rounds` end the writes and flushes of a partition before its
+files are removed.
 """
 
 from __future__ import annotations
@@ -40,21 +41,21 @@ class _Change(NamedTuple):
 
 
 class _Contradiction(NamedTuple):
-    """A log that is to be set aside (R1)."""
+    """A log that must be set aside, because it contradicts the leader's log (R1)."""
 
     partition: Partition
     reason: str
 
 
 class _Halted(NamedTuple):
-    """A partition that failed in this run, and is let go of where it lies."""
+    """A partition that failed in this run. Its log is closed, and its files stay in place."""
 
     partition: Partition
     reason: str
 
 
 class ImageFollower:
-    """Applies images to the partitions of one broker, one after the other. Of one event loop."""
+    """Applies images to the partitions of one broker, one after the other. Runs on one event loop."""
 
     def __init__(
         self,
@@ -70,8 +71,8 @@ class ImageFollower:
         deleted: Callable[[str | None], None],
         lost: Callable[[Partition, str], None],
     ) -> None:
-        """`deleted` is told of each folder that is to be removed one day; `lost`, on the event loop,
-        of each log that was set aside."""
+        """`deleted` is called with each folder that will be removed later. `lost` is called, on the event
+        loop, for each log that was set aside and each failed partition that another broker can lead."""
         self._loop = asyncio.get_running_loop()
         self._broker_id = broker_id
         self._controller = controller
@@ -85,12 +86,12 @@ class ImageFollower:
         self._lost = lost
         self._host = host
         self._opened: dict[tuple[bytes, int], PartitionLog] = {}
-        """Logs that wait for `start`."""
+        """Opened logs that wait for `start`."""
         self._opened_by = ClusterImage()
-        """The image that said which."""
+        """The image that decided which logs were opened."""
         self._suspects = Suspects()
         self._work: asyncio.Queue[_Change | _Contradiction | _Halted] = asyncio.Queue()
-        """What is not applied yet."""
+        """Changes that are not applied yet, in order."""
         self._task: asyncio.Task[None] | None = None
         self._applied = 0
         """Version of the image that the partitions here follow."""
@@ -102,8 +103,10 @@ class ImageFollower:
     # --- at a start and at a stop
 
     async def open_logs(self, *, same_boot: bool) -> None:
-        """Opens the log of every partition that the image places here; everything read is then on disk,
-        and so is what the logs cannot vouch for (R6)."""
+        """Opens the log of every partition that the image places here.
+
+        Then all records are on disk, and so are the marks of logs that may lack acknowledged records (R6).
+        """
         image = self._controller.image
         wanted = [want for stream in image.streams.values() for want in placed_on(self._broker_id, stream)]
 
@@ -131,15 +134,17 @@ class ImageFollower:
             self._deleted(path)
             placed = image.partition(*key)
             if placed is not None and self._broker_id in (*placed.isr, *placed.eligible):
-                # Others count on what an earlier run had: this directory is older than that.
+                # The cluster counts on data that an earlier run had: this directory is older than that data.
                 self._hosted.lose(
                     key, placed.assignment_of(self._broker_id), "its folder is of an earlier assignment"
                 )
         self._opened, self._opened_by = opened.logs, image
 
     def suspects(self) -> tuple[Suspect, ...]:
-        """For the registration, between `open_logs` and `start`: replicas that may lack what they
-        acknowledged (R6). Their marks go once the image shows this run."""
+        """For the registration: replicas that may lack records that they acknowledged (R6).
+
+        Called between `open_logs` and `start`. Their marks are removed once the image shows this run.
+        """
         return self._suspects.tell(self._opened)
 
     def lost_replicas(self) -> tuple[ReplicaName, ...]:
@@ -151,14 +156,14 @@ class ImageFollower:
         )
 
     def start(self) -> None:
-        """Begins to serve what was opened, as the image of now says, and follows it from here on."""
+        """Begins to serve the opened partitions, and applies the current image and all later images."""
         then, now = self._opened_by, self._controller.image
         for (stream_id, number), one in self._opened.items():
             self._add(then, then.streams[stream_id], number, one)
         self._opened, self._opened_by = {}, ClusterImage()
         self._applied = then.version
         self._controller.watch(lambda old, new: self._work.put_nowait(_Change(old, new)))
-        # What happened since the logs were opened, then what was lost before.
+        # First the changes since the logs were opened, then the partitions that were lost before.
         self._work.put_nowait(_Change(then, now))
         self._work.put_nowait(_Change(ClusterImage(), now))
         self._task = asyncio.create_task(self._follow())
@@ -169,7 +174,7 @@ class ImageFollower:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def give_up(self, answer: TidelogError) -> None:
-        """Nothing is followed any more: whoever waits for it is told."""
+        """No further image will be applied: calls that wait for one get `answer`."""
         waiters, self._waiters = self._waiters, []
         for _, turn in waiters:
             if not turn.done():
@@ -178,7 +183,7 @@ class ImageFollower:
     # --- following
 
     async def applied(self, version: int) -> None:
-        """Waits until the partitions here are what the image of `version` says."""
+        """Waits until the partitions here are as the image of `version` says."""
         if version > self._applied:
             turn: asyncio.Future[None] = self._loop.create_future()
             self._waiters.append((version, turn))
@@ -186,18 +191,18 @@ class ImageFollower:
         await self._hosted.listeners_settled()
 
     def retry_uncreated(self) -> None:
-        """Has partitions tried again that could not be made."""
+        """Tries again to create partitions that could not be created."""
         if self._hosted.uncreated:
             image = self._controller.image
             self._work.put_nowait(_Change(image, image))
 
     def set_aside(self, partition: Partition, reason: str) -> None:
-        """Has a log set aside that contradicts its leader's; it is served no more from now on (R1)."""
+        """Ends the service of a partition and sets its log aside, which contradicts the leader's log (R1)."""
         self._hosted.set_aside(partition, reason)
         self._work.put_nowait(_Contradiction(partition, reason))
 
     def halt(self, partition: Partition, reason: str) -> None:
-        """Has a partition served no more in this run that failed in a way that nobody foresaw."""
+        """Ends the service of a partition in this run after an unexpected failure."""
         self._hosted.halt(partition, reason)
         self._work.put_nowait(_Halted(partition, reason))
 
@@ -225,7 +230,7 @@ class ImageFollower:
             self._waiters = [entry for entry in self._waiters if not entry[1].done()]
 
     async def _unmark_suspects(self, image: ClusterImage) -> None:
-        """R6: the image says it now, until they are in sync again."""
+        """Removes the marks of suspect logs, which the image now has until they are in sync again (R6)."""
         mine = image.brokers.get(self._broker_id)
         if mine is None or not self._host.is_this_run(mine.incarnation):
             return
@@ -237,7 +242,7 @@ class ImageFollower:
             try:
                 await self._loop.run_in_executor(self._threads.housekeeping, one.clear_suspect)
             except OSError as error:
-                # The next start tells of it again, which costs no more than a catch-up.
+                # The next start reports the log again, which costs only a catch-up.
                 log.warning(
                     "the mark of a suspect log could not be removed", folder=one.folder, error=str(error)
                 )
@@ -252,12 +257,12 @@ class ImageFollower:
         for partition in list(hosted.served.values()):
             now = changed.get(partition.stream_id)
             if now is not None and not self._is_placed(partition, now):
-                # Another assignment of it here begins with nothing, below (R16).
+                # A new assignment of the partition to this broker begins with an empty log, below (R16).
                 await self._leave(partition)
             elif now is not None:
                 hosted.configure(new, partition, now)
             elif delta.brokers and partition.stream_id in new.streams:
-                # Who may join an ISR, and which run of whom is meant (R4, R10).
+                # The image says which brokers may join an ISR, and which run of each it means (R4, R10).
                 partition.replica.imaged(new, new.streams[partition.stream_id])
         for stream in changed.values():
             hosted.forget_lost_elsewhere(stream)
@@ -265,7 +270,7 @@ class ImageFollower:
         await self._create(new, {**again, **changed}.values())
 
     def _is_placed(self, partition: Partition, stream: StreamImage) -> bool:
-        """Whether this very replica is still one; not if it left and came again, seen at once (R16)."""
+        """Whether the image still places this replica here; False if one image removes and adds it (R16)."""
         placed = stream.partitions[partition.partition]
         return (
             self._broker_id in placed.replicas
@@ -277,7 +282,7 @@ class ImageFollower:
         self._hosted.add(image, stream, number, one, self._host, saved)
 
     async def _create(self, image: ClusterImage, streams: Iterable[StreamImage]) -> None:
-        """Makes the partitions of `streams` that are not there yet, several at a time."""
+        """Creates the partitions of `streams` that do not exist yet, several at a time."""
         new = [
             (stream, want)
             for stream in streams
@@ -315,7 +320,7 @@ class ImageFollower:
             self._deleted(path)
 
     async def _leave(self, partition: Partition) -> None:
-        """A replica that the image has taken away: its files go, after a delay (M5)."""
+        """Removes a replica that the image no longer places here; its files are deleted later (M5)."""
         self._hosted.leave(partition)
         await self._leave_alone([partition])
         try:
@@ -342,12 +347,12 @@ class ImageFollower:
         await self._rounds.exclusively(partition.log.close)
         placed = self._controller.image.partition(*partition.key)
         if placed is not None and any(member != self._broker_id for member in placed.isr):
-            # Another one can lead. The only member of the ISR stays one: its records are on this disk, and
-            # nobody else is known to have them.
+            # Another broker can lead. The only member of an ISR stays a member: its records are on this
+            # disk, and no other broker is known to have them.
             self._lost(partition, reason)
 
     async def _leave_alone(self, gone: list[Partition]) -> None:
-        """When it returns nobody touches the files any more."""
-        # A round that writes now may still want a flush.
+        """Waits until no write and no flush uses the files of these partitions."""
+        # A running write round may still ask for a flush.
         await self._rounds.drained_of(gone)
         await self._flushes.forget(gone)

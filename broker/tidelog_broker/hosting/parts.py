@@ -1,6 +1,6 @@
-"""Makes the parts of a broker, each with its threads, limits and metrics.
+"""Creates the parts of a broker, each with its threads, limits and metrics.
 
-Neighbour: `broker` puts them together.
+Neighbour: `broker` puts the parts together.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def make_write_rounds(
 def make_scrubber(
     partitions: Mapping[Key, Partition], threads: Threads, limits: BrokerLimits, metrics: Metrics
 ) -> Scrubber | None:
-    """None: the limits ask for no scrubbing."""
+    """The scrubber, or None if the limits turn scrubbing off."""
     if not limits.scrub_bytes_per_second:
         return None
     return Scrubber(
@@ -97,7 +97,7 @@ def make_links(
     rng: random.Random,
     on_range: OnRange,
 ) -> ReplicaLinks:
-    """The connections for replication; their bandwidth for catching up follows the image."""
+    """The connections for replication; the image sets their bandwidth for catching up."""
 
     def leader_epoch(key: Key) -> int:
         placed = controller.image.partition(*key)

@@ -1,11 +1,12 @@
-"""Which producer ids were given out: no other one gets into a log (R8).
+"""Checks that a producer id was given out; a log takes no other ids (R8).
 
-Two clients with one id would take each other's records for repeats of their own, and nobody would see
-it. Ids ascend over the whole cluster, so the image says which ones cannot have been given: those from its
-next one on. The image here may lag behind one that was given a moment ago, on another broker; so before
-an id is refused for good, the image is brought up to everything that was committed when the batch came.
+If two clients had one id, the broker would take records of one client for duplicates of the other's records,
+and neither client would notice. Ids ascend over the whole cluster, so an id was not given out if it is at or
+above the image's next id. The image here may lag behind an id that another broker gave out a moment ago. So
+before an id is refused for good, the broker waits until its image has everything that was committed when the
+batch arrived.
 
-Neighbours: `controller` gives ids out; `api.produce` asks here before it appends.
+Neighbours: `controller` gives out ids; `api.produce` checks ids here before it appends.
 """
 
 from __future__ import annotations
@@ -19,26 +20,26 @@ from tidelog_broker.core.metadata.decisions.streams import PRODUCER_IDS_END
 from tidelog_broker.quorum.controller import Controller
 
 CONFIRM_SECONDS_MAX: Final = 1.0
-"""How long a batch waits for the newest image; then it is refused, and may come again."""
+"""How long a batch waits for the newest image; then it is refused, and the client may try again."""
 
 CONFIRM_RETRY_MS: Final = 100
 
 
 class ProducerIds:
-    """The producer ids that the cluster gave out, as this broker knows them. Of one event loop."""
+    """The producer ids that the cluster gave out, as this broker knows them. Runs on one event loop."""
 
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
         self._turn = asyncio.Lock()
         self._begun = 0
         self._confirmed = 0
-        """The newest confirmation that succeeded, by number."""
+        """The number of the newest confirmation that succeeded."""
 
     def __repr__(self) -> str:
         return f"<ProducerIds next={self._controller.image.next_producer_id} confirmations={self._begun}>"
 
     def is_known(self, producer_id: int) -> bool:
-        """Whether the image here says that the id was given out, or there is none.
+        """Whether the image here says that the id was given out; also True for `NO_PRODUCER_ID`.
 
         Raises `InvalidRequest` for an id that is never given out.
         """
@@ -53,9 +54,9 @@ class ProducerIds:
         return producer_id < self._controller.image.next_producer_id
 
     async def check(self, producer_id: int) -> None:
-        """Returns if the id was given out by now. Raises `UnknownProducer` if it certainly was not.
+        """Returns if the id was given out. Raises `UnknownProducer` if it certainly was not.
 
-        Raises `Unavailable` if that cannot be told now, and `InvalidRequest` as `is_known`.
+        Raises `Unavailable` if the answer is not known now, and `InvalidRequest` like `is_known`.
         """
         if self.is_known(producer_id):
             return
@@ -75,7 +76,10 @@ class ProducerIds:
             )
 
     async def _confirm(self) -> None:
-        """Brings the image up to what is committed now; who comes while one does that shares the next."""
+        """Waits until the image has everything that is committed now.
+
+        Calls that arrive while a confirmation runs share the next confirmation.
+        """
         wanted = self._begun + 1
         async with self._turn:
             if self._confirmed >= wanted:

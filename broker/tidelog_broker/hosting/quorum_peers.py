@@ -1,8 +1,7 @@
-"""The other brokers, as replication needs to know them.
+"""Gives replication access to the other brokers and the controller, over the connections of the quorum.
 
-Implements `replication.peers.Peers` over the connections of the quorum: addresses, failure reports, and
-requests to the controller. Neighbours: `broker` has the replicas, `quorum.quorum_controller` the
-connections.
+Implements `replication.peers.Peers`: addresses, failure reports, and requests to the controller.
+Neighbours: `broker` has the replicas, `quorum.quorum_controller` has the connections.
 """
 
 from __future__ import annotations
@@ -25,22 +24,22 @@ from tidelog_broker.quorum.quorum_controller import QuorumController
 log = structlog.get_logger(__name__)
 
 PROPOSE_SECONDS_MAX: Final = DEFAULT_TIMES.proposal_repeat_ms / 1000
-"""How long an ISR change is tried: after that its leader repeats it anyway (R4)."""
+"""How long a request for an ISR change is tried; then the partition's leader repeats it anyway (R4)."""
 
 LOSS_SECONDS_MAX: Final = 5.0
-"""How long one try takes to tell the controller of lost replicas."""
+"""How long one try to report lost replicas to the controller may take."""
 
 LOSS_PAUSE_SECONDS: Final = 0.5
 
 
 class QuorumPeers:
-    """Implements `Peers` over the quorum. Of one event loop."""
+    """Implements `Peers` over the connections of the quorum. Runs on one event loop."""
 
     def __init__(self, controller: QuorumController) -> None:
         self._controller = controller
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._lost: dict[tuple[bytes, int], int] = {}
-        """Set aside in this run, and the image does not know yet."""
+        """Assignments of replicas that were lost in this run, while the image does not show the loss yet."""
         self._telling: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
@@ -52,7 +51,7 @@ class QuorumPeers:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    # --- of `replication.peers.Peers`
+    # --- implements `replication.peers.Peers`
 
     def identity(self) -> Identity:
         return self._controller.transport.identity()
@@ -89,11 +88,11 @@ class QuorumPeers:
         try:
             await self._controller.ask(request, PROPOSE_SECONDS_MAX)
         except TidelogError as error:
-            # The image decides what became of it, and the leader asks again meanwhile (R4).
+            # The image shows the outcome, and the leader asks again meanwhile (R4).
             log.debug("the controller did not take an ISR change", error=str(error))
 
     async def _tell_of_losses(self) -> None:
-        """Until the image shows that nobody counts on them (2c)."""
+        """Reports lost replicas until the image shows that the cluster no longer counts on them (2c)."""
         while self._lost:
             me, run = self._controller.me.broker_id, self._controller.incarnation
             names = tuple(ReplicaName(*key, assignment) for key, assignment in sorted(self._lost.items()))

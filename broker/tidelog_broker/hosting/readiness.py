@@ -1,16 +1,16 @@
-"""K2: whether a broker is ready, as `/readyz` says.
+"""Says whether a broker is ready, for `/readyz` (K2).
 
-It is once it is registered and every partition that the image places on it leads, has caught up with its
-leader since this start, or cannot. From then on it stays ready until it stops, whatever becomes of
-sessions or in-sync sets: whoever restarts brokers one after the other waits for each, and nobody is
-helped if a cluster in trouble loses its addresses, too.
+A broker is ready once it is registered and each of its replicas leads, has caught up with its leader since
+this start, or cannot catch up. It then stays ready until it stops, even if it loses its session or leaves
+an ISR: a rolling restart waits until each broker is ready again, and a cluster in trouble must not lose its
+addresses, too.
 
-A follower has caught up when the image counts it as in sync and the leader of now has told it, in this
-run, how much is committed, and it has that. In-sync alone is not enough: the image may say that of the
-run before. What the leader tells is not, either: a new one may know of less than is committed (R15), and
-takes in nobody before it does (R4).
+A follower has caught up when two things hold: the image counts it as in sync, and it has all records that the
+current leader reported as committed in this run. To be in sync is not enough: the image may say so about the
+run before. The leader's report alone is not enough either: a new leader may know of fewer records than are
+committed (R15), and adds no follower to the ISR before it knows of all (R4).
 
-Nothing is kept for each partition while nobody asks. Neighbour: `api.http` asks.
+No state is kept per partition until readiness is asked for. Neighbour: `api.http` asks for it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tidelog_broker.hosting.hosted_partitions import HostedPartitions
 
 
 class Readiness:
-    """Whether one broker is ready (K2). Of one event loop."""
+    """Whether one broker is ready (K2). Runs on one event loop."""
 
     def __init__(self, broker_id: int, hosted: HostedPartitions, image: Callable[[], ClusterImage]) -> None:
         self._broker_id = broker_id
@@ -32,23 +32,23 @@ class Readiness:
         self._began = False
         self._ready = False
         self._ended = ""
-        """Why it is not ready any more."""
+        """The reason why the broker is no longer ready; empty: it has not ended."""
         self._done: set[tuple[bytes, int]] = set()
-        """The partitions that had led or caught up when somebody asked."""
+        """The partitions that led or had caught up at an earlier request."""
 
     def __repr__(self) -> str:
         return f"<Readiness {self.reason() or 'ready'}>"
 
     def begin(self) -> None:
-        """The broker is registered, and serves what the image places on it from now on."""
+        """The broker is registered, and serves its partitions in the image from now on."""
         self._began = True
 
     def end(self, reason: str) -> None:
-        """It is not ready any more, nor will it be."""
+        """The broker is no longer ready, and will not be ready again in this run."""
         self._ended = reason
 
     def reason(self) -> str | None:
-        """Why the broker is not ready; None: it is."""
+        """The reason why the broker is not ready; None: it is ready."""
         if self._ended:
             return self._ended
         if not self._began:
@@ -73,7 +73,7 @@ class Readiness:
                     yield f"{stream.name}/{number}"
 
     def _counts(self, key: tuple[bytes, int], placed: PartitionImage) -> bool:
-        """Whether the broker is to wait for it: others say themselves why they cannot."""
+        """Whether readiness waits for this partition; lost and damaged replicas are reported elsewhere."""
         mine = self._broker_id in placed.replicas and self._broker_id not in placed.adding
         if not mine or placed.leader is None or key in self._hosted.lost:
             return False

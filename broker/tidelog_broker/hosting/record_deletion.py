@@ -1,6 +1,6 @@
-"""DeleteRecords: moves a partition's log start offset on every in-sync replica (R11).
+"""Deletes records (DeleteRecords): moves a partition's log start offset on every in-sync replica (R11).
 
-Neighbours: `upkeep.maintenance` moves the start here, the followers hear of it on the replication stream.
+Neighbours: `upkeep.maintenance` moves the start here; replication sends the new start to the followers.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from tidelog_broker.upkeep.maintenance import Maintenance
 from tidelog_broker.writing.partition import Partition
 
 START_LOOK_SECONDS = 0.02
-"""How often a deletion looks whether all members of the ISR have it."""
+"""How often a deletion checks whether all members of the ISR have the new start."""
 
 
 class RecordDeletion:
-    """Deletions of records on one broker. Of one event loop."""
+    """Deletes records of the partitions of one broker. Runs on one event loop."""
 
     def __init__(self, maintenance: Maintenance) -> None:
         self._loop = asyncio.get_running_loop()
         self._maintenance = maintenance
 
     async def delete(self, partition: Partition, before: int, timeout_s: float) -> int:
-        """Moves the log start offset forward, durably, on every member of the ISR; the new one (R11).
+        """Moves the log start offset forward, durably, on every member of the ISR (R11); returns it.
 
-        Raises `TimedOut` (after `timeout_s`) and `NotLeader`: the start may be moved all the same. Raises
-        `NotEnoughReplicas`, and `DiskFull` and `StorageFailed` if it could not be saved here: the start is
-        not moved.
+        After `TimedOut` (after `timeout_s`) or `NotLeader` the start may have moved all the same. After
+        `NotEnoughReplicas` it has not moved, nor after `DiskFull` or `StorageFailed`, which mean that the
+        start could not be saved here.
         """
         too_few = partition.too_few()
         if too_few is not None:

@@ -1,7 +1,7 @@
-"""What partitions and their replicas need of the broker: writes, flushes, time, and the other brokers.
+"""Gives partitions and their replicas access to the broker: writes, flushes, time, and the other brokers.
 
 A broker without peers has no connections, and no timer here ever runs. Neighbours: `writing.partition` and
-`replication.replica` ask for all this; `write_rounds` and `flush_rounds` write, `replication.links` has the
+`replication.replica` are the callers; `write_rounds` and `flush_rounds` write, `replication.links` has the
 connections.
 """
 
@@ -33,17 +33,17 @@ from tidelog_broker.writing.write_rounds import WriteRounds
 log = structlog.get_logger(__name__)
 
 TICK_SECONDS: Final = 0.05
-"""How often leaders that wait for a follower are ticked."""
+"""Interval of the ticks of leaders that wait for a follower."""
 
 TIME_LOOK_MS: Final = 50
-"""How often leaders that wait for the cluster's clock look for it."""
+"""How often the broker checks for the cluster's clock while leaders wait for it."""
 
 PROPOSALS_MAX: Final = 1000
-"""ISR changes in one request to the controller."""
+"""Maximum number of ISR changes in one request to the controller."""
 
 
 class BrokerPartitionHost:
-    """Implements `writing.partition.PartitionHost` for the partitions of one broker. Of one event loop."""
+    """Implements `writing.partition_host.PartitionHost` for one broker. Runs on one event loop."""
 
     def __init__(
         self,
@@ -60,8 +60,9 @@ class BrokerPartitionHost:
         peers: Peers | None = None,
         links: ReplicaLinks | None = None,
     ) -> None:
-        """`incarnation` of this run; None: any that the image says. `set_aside` takes a partition out of
-        service whose log contradicts its leader's. `peers` and `links` None: there are no other brokers."""
+        """`incarnation`: of this run; None: any incarnation in the image counts as this run. `set_aside` ends
+        the service of a partition with a log that contradicts the leader's log. `peers` and `links` None:
+        there are no other brokers."""
         self._loop = asyncio.get_running_loop()
         self.broker_id = broker_id
         self._incarnation = incarnation
@@ -77,23 +78,23 @@ class BrokerPartitionHost:
         self._ticking: dict[Replica, None] = {}
         self._ticker: asyncio.TimerHandle | None = None
         self._awaiting_time: dict[Replica, None] = {}
-        """Replicas that lead once the cluster's clock is known (R18)."""
+        """Replicas that begin to lead once the cluster's clock is known (R18)."""
         self._proposals: list[IsrProposal] = []
         self._role_numbers = itertools.count(1)
         self.stopped = False
         self.unsure = False
-        """The controller has not answered for a session: another leader may have been elected."""
+        """The controller has not answered for a session's length: another leader may have been elected."""
 
     def __repr__(self) -> str:
         return f"<BrokerPartitionHost broker={self.broker_id} ticking={len(self._ticking)} {self.links!r}>"
 
     @property
     def ticking(self) -> int:
-        """Leaders that wait for a follower."""
+        """Number of leaders that wait for a follower."""
         return len(self._ticking)
 
     def stop(self) -> None:
-        """No timer runs any more."""
+        """Stops all timers."""
         self.stopped = True
         self._ticking.clear()
         self._awaiting_time.clear()

@@ -1,7 +1,7 @@
-"""What a broker shows of itself at each scrape: gauges, read off its parts when asked (DESIGN section 14).
+"""The gauges of a broker, read from its parts at each scrape (DESIGN section 14), and its debug state.
 
-Neighbours: `metrics` has what is counted as it happens, and gives both to Prometheus;
-`append_counter` adds up appends.
+Neighbours: `metrics` has the counters of events, and exports gauges and counters to Prometheus;
+`append_counter` counts appends.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def broker_state(
     ready: str,
     clocks: dict[str, str],
 ) -> dict[str, Any]:
-    """What the broker believes, for /debug/state."""
+    """The state of the broker as it knows it, for /debug/state."""
     return {
         "broker_id": broker_id,
         "cluster_id": id_text(image.cluster_id),

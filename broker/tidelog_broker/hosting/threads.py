@@ -1,7 +1,7 @@
 """The threads of a broker: one pool for each kind of work that blocks, none per partition.
 
-They are apart so that no kind waits for another (DESIGN 4.7): a slow catch-up read stalls
-no flush, and a deletion no write. What runs in which is said by those who use them.
+The pools are separate, so that one kind of work does not wait for another (DESIGN 4.7): a slow
+catch-up read delays no flush, and a deletion delays no write. The users of a pool decide what runs in it.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import ParamSpec, TypeAlias, TypeVar
 from tidelog.errors import Stopping
 
 MakeThreads: TypeAlias = Callable[[int, str], Executor]
-"""So many threads with such a name."""
+"""Creates a pool from a number of threads and their name."""
 
 CREATIONS_MAX = 8
-"""Partitions made at a time: each waits for its folder to be on disk."""
+"""How many partitions are created at a time; each waits until its folder is on disk."""
 
 STOPPING_RETRY_MS = 500
 
@@ -25,10 +25,10 @@ T = TypeVar("T")
 
 
 class WorkThreads(Executor):
-    """Threads that answer `Stopping` to what they did not begin before their stop.
+    """Threads that answer `Stopping` to work that did not begin before their stop.
 
-    Calls are still answered while a broker stops, so work may arrive at any moment of it. It is never
-    dropped without an answer, and handing it over never raises: the refusal is the work's own outcome.
+    A stopping broker still answers calls, so work may arrive at any time during a stop. Work is never
+    dropped without an answer, and `submit` never raises `Stopping`: the refusal is the outcome of the work.
     """
 
     def __init__(self, pool: Executor) -> None:
@@ -39,7 +39,7 @@ class WorkThreads(Executor):
         return f"<WorkThreads {self._pool!r}{' stopped' if self._stopped else ''}>"
 
     def submit(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Has `function` called in a thread; the future's error is `Stopping` if it was not begun."""
+        """Calls `function` in a thread; the future's error is `Stopping` if the call did not begin."""
 
         def work() -> T:
             if self._stopped:
@@ -50,7 +50,7 @@ class WorkThreads(Executor):
             try:
                 return self._pool.submit(work)
             except RuntimeError:
-                # Another thread stopped the pool meanwhile, or the interpreter ends.
+                # Another thread stopped the pool meanwhile, or the interpreter is ending.
                 if not self._stopped:
                     raise
         refused: Future[T] = Future()
@@ -58,9 +58,9 @@ class WorkThreads(Executor):
         return refused
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Begins nothing more; what waits is answered at once. `wait`: for what has begun."""
+        """Begins no more work; waiting work is answered at once. `wait`: waits for work that has begun."""
         self._stopped = True
-        # Nothing is cancelled: a caller that waits would take that for the end of its own task.
+        # No future is cancelled: a waiting caller would take that as a cancellation of its own task.
         self._pool.shutdown(wait=wait)
 
     @staticmethod
@@ -69,7 +69,7 @@ class WorkThreads(Executor):
 
 
 class Threads:
-    """Named for what they do, as they appear in a process listing."""
+    """The pools of a broker. A pool's name says what it does, and appears in process listings."""
 
     def __init__(
         self,
@@ -81,25 +81,25 @@ class Threads:
         make: MakeThreads = ThreadPoolExecutor,
     ) -> None:
         self.write = WorkThreads(make(1, "tidelog-write"))
-        """Write rounds that are too large for the event loop, and what excludes them."""
+        """Does write rounds that the event loop does not do, and work that excludes write rounds."""
         self.flush_lead = WorkThreads(make(1, "tidelog-flush"))
         """Leads a flush round, and waits for its files."""
         self.flush_files = WorkThreads(make(flush_threads, "tidelog-flush-file"))
-        """Flush the files of a round; before that, open the logs at a start."""
+        """Flushes the files of a round; at a start, opens the logs."""
         self.catch_up = WorkThreads(make(catch_up_threads, "tidelog-catch-up"))
-        """Reads of what is no longer in memory."""
+        """Reads records that are no longer in memory."""
         self.decode = WorkThreads(make(decode_threads, "tidelog-decode"))
         """Turns batches into plain records for readers."""
         self.validation = WorkThreads(make(validation_threads, "tidelog-validate"))
-        """Checks what clients send, where that takes long."""
+        """Checks data that clients send, if the check takes long."""
         self.housekeeping = WorkThreads(make(1, "tidelog-housekeeping"))
         """Checkpoints, retention, deletion."""
         self.scrub = WorkThreads(make(1, "tidelog-scrub"))
-        """Looks for rot, and heals it."""
+        """Looks for damaged data on disk, and repairs it."""
         self.creation = WorkThreads(make(CREATIONS_MAX, "tidelog-create"))
 
     def shutdown(self, *, wait: bool) -> None:
-        """Begins no more work: what has not begun is answered `Stopping`. `wait`, blocking, for what has."""
+        """Begins no more work; waiting work is answered `Stopping`. `wait`: blocks until begun work ends."""
         pools = (
             self.write, self.flush_lead, self.flush_files, self.catch_up, self.decode, self.validation,
             self.housekeeping, self.scrub, self.creation,

@@ -43,7 +43,7 @@ class DurableReplica(Protocol):
 
 
 class Durability:
-    """The durability of one replica: the current one, and the one that its stream asks for."""
+    """The durability of one replica: the current setting, and the setting of its stream."""
 
     __slots__ = ("_counted_until", "_marking", "_replica", "_wanted", "fsync")
 

@@ -28,7 +28,7 @@ class ReplicaHost(Protocol[R]):
         over a connection that still carries an answer for the earlier role (R2)."""
 
     def is_this_run(self, incarnation: bytes) -> bool:
-        """Whether `incarnation`, which the image has for this broker, is this run of it (R10)."""
+        """Whether `incarnation`, the broker's incarnation in the image, is this run (R10)."""
 
     def awaits_time(self, replica: R) -> bool:
         """Whether a replica that should lead must wait for the cluster's clock (R18). If so, `time_known` is

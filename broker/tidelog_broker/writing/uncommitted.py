@@ -35,7 +35,7 @@ class Uncommitted:
     def __init__(self) -> None:
         self._all: CommitQueue[_Waiting] = CommitQueue()
         self._leader: CommitQueue[_Waiting] | None = None
-        """Appends with acks=leader; None: there has been no such append yet."""
+        """Appends with acks=leader; None: no append had it yet."""
 
     def __len__(self) -> int:
         return len(self._all) + (0 if self._leader is None else len(self._leader))
