@@ -93,7 +93,7 @@ class Threads:
         self.validation = WorkThreads(make(validation_threads, "tidelog-validate"))
         """Checks data that clients send, if the check takes long."""
         self.housekeeping = WorkThreads(make(1, "tidelog-housekeeping"))
-        """Checkpoints, retention, deletion."""
+        """Writes checkpoints, applies retention, deletes files."""
         self.scrub = WorkThreads(make(1, "tidelog-scrub"))
         """Looks for damaged data on disk, and repairs it."""
         self.creation = WorkThreads(make(CREATIONS_MAX, "tidelog-create"))

@@ -54,7 +54,7 @@ class Durability:
         self.fsync = fsync or not replica.log.page_cache
         """True: durable means on disk. False: durable means written; a mark on the disk says so."""
         self._counted_until = replica.log.end_offset
-        """Below this offset records may have counted without a flush, since `fsync` began."""
+        """When `fsync` began, records below this offset may have counted without a flush."""
         self._marking = False
         """A change of the mark is being written to the disk."""
 
