@@ -1,6 +1,6 @@
-"""What lies in a partition's folder, before anything of it is believed.
+"""The contents of a partition's folder, as they are read before recovery trusts them.
 
-Neighbours: `recovery` makes a log of it, `identity` says whose it is.
+Neighbours: `recovery` makes a log from them, `identity` says which partition the folder belongs to.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tidelog_broker.storage.segments.segment import Segment, segment_base
 
 
 class IdentityLost(Exception):
-    """The identity file is missing or damaged: whose folder it is is unknown."""
+    """The identity file is missing or damaged, so the owner of the folder is unknown."""
 
 
 class Stray(Exception):
@@ -31,19 +31,20 @@ class Stray(Exception):
 
 @dataclass(slots=True)
 class Contents:
-    """A folder's files, as far as their names and sizes tell."""
+    """A folder's files, described by their names and sizes and by the list of damage."""
 
     segments: list[Segment]
-    """Oldest first; sizes from the file system, ends from the next base, so the last one's is open."""
+    """Oldest first. Sizes come from the file system. A segment ends at the base of the next segment, so the
+    end of the last segment is not known."""
     suspect: bool
     damaged: list[DamagedRange] = field(default_factory=list)
-    """What earlier runs found."""
+    """Damaged ranges that earlier runs found."""
     page_cache: bool = False
-    """It may hold what counted without a flush (R17)."""
+    """The log may hold records that counted without a flush (R17)."""
 
 
 def check_identity(files: OpenFiles, folder: str, key: PartitionKey, assignment: int) -> None:
-    """Raises `IdentityLost` and `Stray`."""
+    """Checks that the folder belongs to this partition and assignment; raises `IdentityLost` and `Stray`."""
     found = read_held(files.files, folder)
     if found is None:
         raise IdentityLost("the identity file is missing or damaged")
@@ -57,7 +58,7 @@ def check_identity(files: OpenFiles, folder: str, key: PartitionKey, assignment:
 
 
 def read_contents(files: OpenFiles, folder: str, key: PartitionKey, log_start_offset: int) -> Contents:
-    """The folder's files; what an interrupted removal or replacement left behind goes."""
+    """Reads the folder's files, and removes the leftovers of an interrupted removal or replacement."""
     names = files.files.list(folder)
     bases = sorted(base for base in map(segment_base, names) if base is not None)
     first = max((base for base in bases if base <= log_start_offset), default=0)
@@ -73,8 +74,8 @@ def read_contents(files: OpenFiles, folder: str, key: PartitionKey, log_start_of
 
 
 def _remove_leftovers(files: Files, folder: str, names: list[str], kept: set[int]) -> None:
-    """Segments wholly below the LSO, whose removal a crash cut short, indexes without a segment,
-    and files that were to replace others."""
+    """Removes segments wholly below the LSO (a crash interrupted their removal), indexes without a segment,
+    and temporary files that never replaced their targets."""
     for name in names:
         base = segment_base(name, (".log", *INDEX_SUFFIXES))
         if name.endswith(".tmp") or (base is not None and base not in kept):

@@ -1,12 +1,13 @@
-"""What is known to be damaged in a log, over restarts (DESIGN 4, 2c).
+"""The list of a log's known damaged ranges, kept over restarts (DESIGN 4, 2c).
 
-A start after a clean stop reads no log, and one after a crash reads only past the recovery point:
-without the list, damage that somebody has found would be forgotten until it is met again. The list
-is a hint: what it lacks is found again, but no entry may outlive the batches that it is about. So
-whoever cuts a log has its entries gone first, and a list that cannot be read is none.
+A start after a clean stop reads no log, and a start after a crash reads only past the recovery point.
+Without the list, the broker would forget damage that it found, until a read meets the damage again.
+The list is a hint: damage that it lacks is found again, but no entry may outlive the batches that it
+describes. So a cut of the log first removes the entries of the part that it cuts off. A list that
+cannot be read counts as empty.
 
 File `damaged-ranges`: magic ``TLD1``, then entries (start offset i64, end offset i64), then the
-CRC-32C of all before (u32). Neighbours: `log.reader` finds damage, `healing` mends it.
+CRC-32C of all bytes before it (u32). Neighbours: `log.reader` finds damage, `healing` mends it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tidelog_broker.storage.segments.scan import DamagedRange
 FILE_NAME = "damaged-ranges"
 
 RANGES_MAX = 10_000
-"""Of one log in its list; what is beyond is found again."""
+"""Ranges of one log in its list; damage beyond this number is found again."""
 
 MAGIC = b"TLD1"
 _ENTRY = struct.Struct("<qq")
@@ -30,8 +31,10 @@ _CRC = struct.Struct("<I")
 
 
 def save_damage(files: Files, folder: str, ranges: Sequence[DamagedRange]) -> None:
-    """Durable when it returns. An older list does not stay if this one cannot be written; raises OSError
-    if it does."""
+    """Writes the list; durable when it returns.
+
+    If the list cannot be written, removes the older list; raises OSError if that fails too.
+    """
     if not ranges:
         _remove(files, folder)
         return
@@ -43,7 +46,7 @@ def save_damage(files: Files, folder: str, ranges: Sequence[DamagedRange]) -> No
 
 
 def load_damage(files: Files, folder: str) -> list[DamagedRange]:
-    """In the order of offsets."""
+    """The saved ranges, in the order of offsets; empty if the list cannot be read."""
     data = read_file(files, f"{folder}/{FILE_NAME}")
     body = data[: -_CRC.size]
     if (

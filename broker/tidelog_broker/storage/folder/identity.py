@@ -1,8 +1,8 @@
 """The identity file of a partition's folder: which partition of which stream lies here.
 
 A folder whose identity does not match its name is kept and reported as stray, never
-deleted (2d). File: magic ``TLI1``, stream id (16), partition (u32), CRC-32C (u32). The folder of a
-replica whose assignment (R16) is not 0: magic ``TLI2``, and the assignment (u64) before the CRC.
+deleted (2d). File: magic ``TLI1``, stream id (16), partition (u32), CRC-32C (u32). If the assignment of
+the replica (R16) is not 0, the magic is ``TLI2`` and the assignment (u64) stands before the CRC.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ MAGIC_ASSIGNED = b"TLI2"
 
 
 class Held(NamedTuple):
-    """What a folder holds."""
+    """The replica that a folder holds, by its identity file."""
 
     key: tuple[bytes, int]
     """Stream id and partition."""
     assignment: int
-    """Of the replica (R16)."""
+    """The replica's assignment (R16)."""
 
 
 def write_identity(files: Files, folder: str, stream_id: bytes, partition: int, assignment: int = 0) -> None:
-    """Durable when it returns, and with it every entry of the folder."""
+    """Writes the identity file; when it returns, the file and every entry of the folder are durable."""
     body = _IDENTITY.pack(MAGIC_ASSIGNED if assignment else MAGIC, stream_id, partition)
     if assignment:
         body += _ASSIGNMENT.pack(assignment)
@@ -41,7 +41,7 @@ def write_identity(files: Files, folder: str, stream_id: bytes, partition: int, 
 
 
 def read_identity(files: Files, folder: str) -> tuple[bytes, int] | None:
-    """(stream id, partition); None: no identity file, or not a readable one."""
+    """(stream id, partition); None: no readable identity file."""
     found = read_held(files, folder)
     return None if found is None else found.key
 
@@ -53,7 +53,7 @@ def read_assignment(files: Files, folder: str) -> int | None:
 
 
 def read_held(files: Files, folder: str) -> Held | None:
-    """What a folder holds; None: no identity file, or not a readable one."""
+    """The replica that a folder holds; None: no readable identity file."""
     try:
         data = read_file(files, f"{folder}/{FILE_NAME}")
     except FileNotFoundError:

@@ -1,8 +1,8 @@
 """The leader epochs of a partition: which epoch began at which offset (R5).
 
-`leader-epochs` is authoritative, not a cache: what stands in it decides where two
-replicas diverge (R1) and whether a reader's position still fits (R13). It is
-append-only with a checksum per entry; lost or unreadable means quarantine (4.1).
+`leader-epochs` is authoritative, not a cache: its entries decide where two replicas
+diverge (R1) and whether a reader's position still fits (R13). The file is append-only
+with a checksum per entry. If it is lost or unreadable, the log is quarantined (4.1).
 
 File: magic ``TLP1``, stream id (16), partition (u32), CRC-32C of these (u32); then
 entries (u32 epoch, u32 flags, i64 start offset, u32 CRC-32C of the 16 bytes before).
@@ -30,10 +30,10 @@ HEADER_SIZE = _HEADER.size + _CRC.size
 ENTRY_SIZE = _ENTRY.size + _CRC.size
 MAGIC = b"TLP1"
 PAGE_BYTES = 4096
-"""What a disk writes whole."""
+"""A disk writes a page whole."""
 
 UNCLEAN = 1
-"""Flag: the epoch began with an unclean election; what it lacks was lost on purpose."""
+"""Flag: the epoch began with an unclean election; records that it lacks were given up on purpose."""
 
 
 class EpochsLost(Exception):
@@ -47,18 +47,21 @@ class EpochStart(NamedTuple):
 
 
 class LeaderEpochs:
-    """The history, oldest first; both columns grow strictly (epoch) and never go back (offset)."""
+    """The history, oldest first: epochs grow strictly, and start offsets never decrease."""
 
     __slots__ = ("_starts", "file_bytes")
 
     def __init__(self, starts: list[EpochStart] | None = None) -> None:
         self._starts = starts or []
         self.file_bytes = HEADER_SIZE + ENTRY_SIZE * len(self._starts)
-        """Where the next entry goes in the file."""
+        """The position of the next entry in the file."""
 
     @classmethod
     def of_empty_log(cls, offset: int, epoch_before: int | None) -> LeaderEpochs:
-        """Of a log that begins empty at `offset`; `epoch_before` is that of the last record below (R1)."""
+        """The history of a log that begins empty at `offset`.
+
+        `epoch_before` is the epoch of the last record below `offset` (R1).
+        """
         if epoch_before is None or offset <= 0:
             return cls()
         return cls([EpochStart(epoch_before, offset - 1, unclean=False)])
@@ -68,14 +71,15 @@ class LeaderEpochs:
 
     @property
     def latest(self) -> int | None:
-        """The newest epoch with an entry, None: there is none."""
+        """The newest epoch with an entry; None: there is no entry."""
         return self._starts[-1].epoch if self._starts else None
 
     def end_of(self, epoch: int, log_end_offset: int) -> tuple[int, int] | None:
         """R1: the largest known epoch ≤ `epoch` and its end offset; None: no such epoch.
 
-        A history may begin with an epoch that has no record, because it was unclean and the log was
-        emptied. That one began where the log does, whatever others hold of it: it does not count.
+        The first epoch of a history may have no record here, because it began uncleanly and the log was
+        then emptied. Here that epoch begins where the log begins, even if other replicas hold records of
+        it. So it does not count.
         """
         at = bisect_right(self._starts, epoch, key=lambda entry: entry.epoch)
         if at == 0:
@@ -99,7 +103,7 @@ class LeaderEpochs:
         return self.epoch_at(offset) == epoch
 
     def begin(self, epoch: int, start_offset: int, *, unclean: bool = False) -> bytes | None:
-        """Adds an epoch; the bytes to append to the file, None if it is there already."""
+        """Adds an epoch; returns the bytes to append to the file, or None if the epoch is there already."""
         if self._starts and self._starts[-1].epoch == epoch:
             return None
         assert not self._starts or (
@@ -114,17 +118,20 @@ class LeaderEpochs:
         self._starts = self._starts[:-1]
 
     def cut(self, log_end_offset: int) -> LeaderEpochs | None:
-        """The history without epochs that start at or above a new log end; None: there are none."""
+        """The history without epochs that start at or above a new log end; None: there are no such epochs."""
         return self._changed([entry for entry in self._starts if entry.start_offset < log_end_offset])
 
     def up_to(self, epoch: int) -> LeaderEpochs | None:
-        """The history without later epochs than `epoch`; None: there are none."""
+        """The history without epochs later than `epoch`; None: there are no later epochs."""
         if (self.latest or 0) <= epoch:
             return None
         return self._changed([entry for entry in self._starts if entry.epoch <= epoch])
 
     def recovered(self, log_end_offset: int) -> LeaderEpochs | None:
-        """As `cut`, but what began uncleanly at the end stays: others must learn of it from here (R1, R5)."""
+        """Like `cut`, but keeps an epoch that began uncleanly at the log end.
+
+        Other replicas must learn of that epoch from this log (R1, R5).
+        """
         return self._changed(
             [
                 entry
@@ -136,7 +143,7 @@ class LeaderEpochs:
     def forget_below(self, first_offset: int) -> LeaderEpochs | None:
         """The history without epochs that ended before the last record below the log's first file (R5).
 
-        The one of that record stays: by it an emptied log is compared with others (R1).
+        The epoch of that record stays: an emptied log is compared with other replicas by it (R1).
         """
         covering = bisect_right(self._starts, first_offset - 1, key=lambda entry: entry.start_offset) - 1
         return self._changed(self._starts[max(covering, 0) :])
@@ -158,17 +165,17 @@ def _header(stream_id: bytes, partition: int) -> bytes:
 def save_epochs(
     files: OpenFiles, folder: str, stream_id: bytes, partition: int, epochs: LeaderEpochs
 ) -> None:
-    """Writes the whole history again, durably."""
+    """Replaces the file with the whole history, durably."""
     path = f"{folder}/{FILE_NAME}"
     replace_file(files.files, path, _header(stream_id, partition) + b"".join(_packed(e) for e in epochs))
     files.forget(path)
 
 
 def append_epoch(files: OpenFiles, folder: str, epochs: LeaderEpochs, entry: bytes) -> Held:
-    """Appends one entry, durable with the next sync of the file that is returned, held open (R5).
+    """Appends one entry; returns the file, held open. The next sync of that file makes it durable (R5).
 
-    Raises OSError and leaves nothing of the entry, or `StorageFailure` if what it left
-    could not be cut off.
+    Raises OSError if the write failed and nothing of the entry is left. Raises `StorageFailure` if a
+    part of the entry is left and could not be cut off.
     """
     held = files.acquire(f"{folder}/{FILE_NAME}")
     try:
@@ -185,7 +192,7 @@ def append_epoch(files: OpenFiles, folder: str, epochs: LeaderEpochs, entry: byt
 
 
 def _cut_back(file: File, size: int, cause: OSError) -> None:
-    """Removes what a failed write left behind `size`, durably."""
+    """Cuts off the bytes that a failed write left after `size`, durably."""
     try:
         if file.size() > size:
             file.truncate(size)
@@ -201,8 +208,8 @@ def load_epochs(
 ) -> LeaderEpochs:
     """The history on disk. Raises `EpochsLost`.
 
-    After a crash last entries that never reached the disk are left out; `whole`: there
-    was none, and every byte must hold.
+    After a crash, last entries that never reached the disk are left out. `whole`: there was no crash, so
+    every byte must be valid.
     """
     path = f"{folder}/{FILE_NAME}"
     if not files.exists(path):
@@ -215,7 +222,8 @@ def load_epochs(
         raw = data[at : at + ENTRY_SIZE]
         body = raw[: _ENTRY.size]
         if len(raw) < ENTRY_SIZE or _CRC.unpack_from(raw, _ENTRY.size)[0] != crc32c(body):
-            # Several may wait for the same flush; behind one that did not arrive nothing else did.
+            # Several entries may wait for the same flush. If an entry did not reach the disk, no later
+            # entry did.
             if whole or any(data[at + ENTRY_SIZE :]) or not _never_arrived(raw, at):
                 raise EpochsLost(f"{path} is damaged at byte {at}")
             break
@@ -225,9 +233,9 @@ def load_epochs(
 
 
 def _never_arrived(raw: bytes, at: int) -> bool:
-    """Whether an entry with nothing behind it looks like one that the disk does not have yet, not rotten.
+    """Whether an invalid last entry looks as if it never reached the disk, and not as if it rotted.
 
-    The file ends inside it, or the pages that it lies in are still zeros.
+    That is so if the file ends inside the entry, or if a page that holds a part of it is still all zeros.
     """
     first_page = raw[: PAGE_BYTES - at % PAGE_BYTES]
     second_page = raw[len(first_page) :]

@@ -1,12 +1,12 @@
-"""Dropping a whole log and beginning an empty one at another offset (R1, R11), whatever crash comes between.
+"""Replaces a whole log by an empty log at another offset (R1, R11), safely if a crash comes in between.
 
-A mark in the partition's folder is the switch: once it is there, the old log is no more,
-and every start goes on where the last one stopped, until checkpoints say what the folder
-does; then the mark goes. Neighbours: `partition_log` does it to an open log, `recovery` and `store`
-to one that a crash left half-way.
+A mark in the partition's folder is the switch. Once the mark is there, the old log no longer counts,
+and every start continues where the last start stopped. When the checkpoints agree with the folder, the
+mark is removed. Neighbours: `log.cutter` replaces an open log; `log.recovery` and `directory.opening`
+continue after a crash.
 
 File `starting-over`: magic ``TLO1``, the offset (i64), CRC-32C of these (u32). If the leader epoch of the
-last record below is known (R1): magic ``TLO2``, and that epoch (u32) before the CRC.
+last record below the offset is known (R1), the magic is ``TLO2`` and that epoch (u32) stands before the CRC.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ class Beginning(NamedTuple):
 
     offset: int
     epoch_before: int | None = None
-    """Of the last record below; None: not known."""
+    """The leader epoch of the last record below `offset`; None: not known."""
 
     @property
     def epochs(self) -> LeaderEpochs:
-        """The log's history."""
+        """The history of the emptied log."""
         return LeaderEpochs.of_empty_log(self.offset, self.epoch_before)
 
 
 class MarkLost(Exception):
-    """The mark is there and cannot be read: where the log begins is unknown."""
+    """The mark is there and cannot be read, so the beginning of the log is unknown."""
 
 
 def mark(files: Files, folder: str, offset: int, epoch_before: int | None = None) -> None:
-    """From here on the log is empty and begins at `offset`; durable when it returns."""
+    """Writes the mark: from now on the log is empty and begins at `offset`. Durable when it returns."""
     body = _MARK.pack(MAGIC if epoch_before is None else MAGIC_EPOCH, offset)
     if epoch_before is not None:
         body += _EPOCH.pack(epoch_before)
@@ -65,7 +65,7 @@ def is_marked(files: Files, folder: str) -> bool:
 
 
 def marked(files: Files, folder: str) -> Beginning | None:
-    """Where the log is to begin; None: nobody wants it emptied. Raises `MarkLost`."""
+    """Where the log must begin; None: there is no mark. Raises `MarkLost`."""
     if not is_marked(files, folder):
         return None
     data = read_file(files, f"{folder}/{FILE_NAME}")
@@ -80,7 +80,10 @@ def marked(files: Files, folder: str) -> Beginning | None:
 
 
 def empty(files: OpenFiles, folder: str, key: PartitionKey, epochs: LeaderEpochs) -> None:
-    """Removes what the old log left, durably; may be repeated. Raises OSError."""
+    """Removes the files of the old log and writes the new history, durably. Raises OSError.
+
+    The call may be repeated.
+    """
     for name in files.files.list(folder):
         if segment_base(name, (SEGMENT_SUFFIX, *INDEX_SUFFIXES)) is not None:
             files.forget(f"{folder}/{name}")
@@ -93,6 +96,6 @@ def empty(files: OpenFiles, folder: str, key: PartitionKey, epochs: LeaderEpochs
 
 
 def unmark(files: Files, folder: str) -> None:
-    """The checkpoints know; durable when it returns."""
+    """Removes the mark, once the checkpoints are saved; durable when it returns."""
     files.remove(f"{folder}/{FILE_NAME}")
     files.sync_dir(folder)
