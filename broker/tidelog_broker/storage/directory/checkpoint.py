@@ -1,16 +1,16 @@
 """Checkpoints: high watermarks, log start offsets and recovery points of all partitions.
 
-One small file for each kind, replaced atomically (temp, fsync, rename, fsync of the
-folder), and the clean-stop mark. What a checkpoint says is true on disk when it is
-written: the recovery point moves only by fsync, and the saved high watermark never
-exceeds it (DESIGN 4, 2b).
+Each kind has one small file, replaced atomically (temp, fsync, rename, fsync of the
+folder); the clean-stop mark is one more file. When a checkpoint is written, its statements
+are already true on disk: the recovery point moves only by fsync, and the saved high
+watermark never exceeds it (DESIGN 4, 2b).
 
-Log start offsets are written twice. Nothing else tells offsets that were deleted from
-offsets that were lost, so no single file may rot and take them away.
+Log start offsets are written twice. Only they tell offsets that were deleted from offsets
+that were lost, so the rot of a single file must not lose them.
 
 File: magic ``TLC1``, kind (u32), entry count (u32), entries of (stream id 16, partition
-u32, three i64), CRC-32C of all before (u32). The time that retention reached is in a
-file of its own: magic ``TLT1``, i64, CRC-32C.
+u32, three i64), CRC-32C of all bytes before it (u32). The time that retention reached is
+in a separate file: magic ``TLT1``, i64, CRC-32C.
 """
 
 from __future__ import annotations
@@ -55,17 +55,17 @@ WITHOUT: Final = {
     "dated-ahead": "segments that are dated ahead of the clock wait for their age again",
     "retention-time": "retention by age begins to count again",
 }
-"""By the name of a file: what its loss means."""
+"""The effect of a file's loss, by the file's name."""
 
 Table = dict[PartitionKey, tuple[int, int, int]]
 
 
 class Checkpoints:
-    """The saved state; `put_*` changes it in memory, `save` writes what changed."""
+    """The saved state: `put_*` changes it in memory, `save` writes the changed files."""
 
     _KINDS = ("recovery-points", "high-watermarks", "log-start-offsets", "dated-ahead")
     _COPIES: ClassVar = {"log-start-offsets": "log-start-offsets.copy"}
-    """Kinds that are written twice, and the names of the second files."""
+    """The kinds that are written twice, and the names of their second files."""
     CLEAN = "clean-stop"
     TIME = "retention-time"
 
@@ -75,13 +75,13 @@ class Checkpoints:
         self._tables: dict[str, Table] = {}
         self._changed: set[str] = set()
         self.unreadable: list[str] = []
-        """Files that were there and failed their checksum: their facts are unknown."""
+        """Files that are there and failed their checksum: their content is unknown."""
         self.mended: list[str] = []
-        """Files that are missing or failed their checksum, and were read from their copy, or are the copy."""
+        """Files that are missing or failed their checksum, while the other file of the kind was readable."""
 
     @classmethod
     def load(cls, files: Files, folder: str) -> Checkpoints:
-        """What the last run saved; a damaged file is reported in `unreadable`."""
+        """Reads the state that the last run saved; reports damaged files in `unreadable` and `mended`."""
         checkpoints = cls(files, folder)
         for kind in cls._KINDS:
             if kind in cls._COPIES:
@@ -92,7 +92,7 @@ class Checkpoints:
         return checkpoints
 
     def _read(self, name: str, kind: str) -> Table | None:
-        """None: there is no such file, or it is in `unreadable` now."""
+        """Reads one file; None: there is no such file, or it is damaged and now in `unreadable`."""
         path = f"{self._folder}/{name}"
         if not self._files.exists(path):
             return None
@@ -102,11 +102,14 @@ class Checkpoints:
         return table
 
     def _read_either(self, kind: str, copy: str) -> Table | None:
-        """What is written twice. The copy is written first: what only it says did not count yet."""
+        """Reads a kind that is written twice.
+
+        The copy is written first, so a change that stands only in the copy did not count yet.
+        """
         found = {name: self._read(name, kind) for name in (kind, copy)}
         first, second = found.values()
         if first != second:
-            # The next `save` makes the two alike.
+            # The next `save` writes both files again.
             self._changed.add(kind)
         if (first is None) != (second is None):
             lacks = next(f"{self._folder}/{name}" for name, table in found.items() if table is None)
@@ -125,7 +128,7 @@ class Checkpoints:
         return self._tables["log-start-offsets"].get(partition, (0, 0, 0))[0]
 
     def waited(self, partition: PartitionKey) -> Waited | None:
-        """How long closed segments that are dated ahead were there (R18)."""
+        """How long the broker has had closed segments that are dated ahead of the clock (R18)."""
         found = self._tables["dated-ahead"].get(partition)
         return None if found is None else Waited(*found[:2])
 
@@ -136,16 +139,16 @@ class Checkpoints:
             self._changed.add("dated-ahead")
 
     def put_recovery_point(self, partition: PartitionKey, point: RecoveryPoint, high_watermark: int) -> None:
-        """With the high watermark, which is saved as no more than the recovery point."""
+        """Puts a recovery point and the high watermark, lowered to the recovery point if it is above."""
         offset, segment_base, position = point
         self._put("recovery-points", partition, (offset, segment_base, position))
         self._put("high-watermarks", partition, (min(high_watermark, point.offset), 0, 0))
 
     def lower_recovery_point(self, partition: PartitionKey, point: RecoveryPoint) -> None:
-        """Before a log is cut: neither point nor high watermark lies above its new end."""
+        """Lowers recovery point and high watermark to the new end of a log that will be cut."""
         waited = self.waited(partition)
         if waited is not None and waited.end_offset > point.offset:
-            # The offsets that were waited for are going to hold other records.
+            # The count was for offsets that will hold other records after the cut.
             self.put_waited(partition, None)
         known = self.recovery_point(partition)
         if known is not None and known.offset > point.offset:
@@ -166,7 +169,7 @@ class Checkpoints:
                 self._changed.add(kind)
 
     def streams(self) -> set[bytes]:
-        """Ids of the streams of which anything is saved."""
+        """The ids of all streams with saved state."""
         return {stream_id for table in self._tables.values() for stream_id, _ in table}
 
     def _put(self, kind: str, partition: PartitionKey, values: tuple[int, int, int]) -> None:
@@ -192,7 +195,7 @@ class Checkpoints:
     # --- the time of retention
 
     def retention_time_us(self) -> int | None:
-        """The time that retention by age had reached (R18); None: none was saved, or it cannot be read."""
+        """The time that retention by age had reached (R18); None: no time was saved, or it cannot be read."""
         path = f"{self._folder}/{self.TIME}"
         if not self._files.exists(path):
             return None
@@ -208,7 +211,7 @@ class Checkpoints:
         return int(time_us) if magic == TIME_MAGIC else None
 
     def save_retention_time(self, time_us: int) -> None:
-        """Durably, at once. Raises OSError."""
+        """Saves the time of retention at once, durably. Raises OSError."""
         body = _TIME.pack(TIME_MAGIC, time_us)
         replace_file(self._files, f"{self._folder}/{self.TIME}", body + _CRC.pack(crc32c(body)))
 
@@ -219,7 +222,7 @@ class Checkpoints:
         replace_file(self._files, f"{self._folder}/{self.CLEAN}", _pack(self.CLEAN, table))
 
     def take_clean_mark(self) -> dict[PartitionKey, CleanEnd] | None:
-        """The mark of a clean stop, removed durably before it is believed; None: there is none."""
+        """Reads the mark of a clean stop and removes it durably; None: there is no readable mark."""
         path = f"{self._folder}/{self.CLEAN}"
         if not self._files.exists(path):
             return None

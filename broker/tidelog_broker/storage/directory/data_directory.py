@@ -1,9 +1,9 @@
-"""Whose data directory this is, and whether a broker may start on it (DESIGN 4, first paragraph).
+"""The identity of a data directory, and whether a broker may start on it (DESIGN 4, first paragraph).
 
-``meta.json`` says which broker of which cluster it belongs to, the kernel's boot id at
-the last start (2b), and how often a broker has started here: that counter is the leader
-epoch of a broker without a quorum (R10). ``lock`` keeps a second broker out, ``FAILED``
-keeps out the next one after a failed flush, until ``tidelog-broker recover``.
+``meta.json`` says which broker of which cluster the directory belongs to, the kernel's boot
+id at the last start (2b), and how often a broker has started here. That counter is the leader
+epoch of a broker without a quorum (R10). ``lock`` keeps a second broker out. After a failed
+flush, ``FAILED`` keeps the next broker out until ``tidelog-broker recover``.
 
 Blocking. Neighbours: `raft.log` below ``raft/``, `store` below ``streams/``.
 """
@@ -29,7 +29,7 @@ from tidelog_broker.storage.files.whole_files import read_file, replace_file, wr
 log = structlog.get_logger(__name__)
 
 FORMAT_VERSION = 1
-"""Of everything below the data directory; a newer one is refused."""
+"""The format of everything below the data directory; a newer format is refused."""
 
 BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
 
@@ -37,19 +37,19 @@ Unlock = Callable[[], None]
 
 
 class Meta(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``meta.json`` says."""
+    """The content of ``meta.json``."""
 
     format_version: int = FORMAT_VERSION
     cluster_id: str
     broker_id: int
     directory_id: str
     boot_id: str = ""
-    """The kernel's boot at the last start; empty: never started, or not known."""
+    """The kernel's boot id at the last start; empty: no broker has started here, or the id is not known."""
     start_count: int = 0
 
 
 def kernel_boot_id() -> str:
-    """The running kernel's boot id; empty where there is none to be had."""
+    """The running kernel's boot id; empty if it cannot be read."""
     try:
         with open(BOOT_ID_PATH, encoding="ascii") as file:
             return file.read().strip()
@@ -58,7 +58,10 @@ def kernel_boot_id() -> str:
 
 
 def lock_file(path: str) -> Unlock:
-    """Locks `path` until this process ends or unlocks; raises `DataDirectoryError` if another has it."""
+    """Locks `path` until this process ends or unlocks it.
+
+    Raises `DataDirectoryError` if another process has the lock.
+    """
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -84,7 +87,7 @@ class DataDirectory:
         self.path = path
         self.meta = meta
         self.same_boot = bool(boot_id) and boot_id == meta.boot_id
-        """The kernel is the one of the last start, so its page cache lived until now (2b)."""
+        """The kernel has not booted since the last start, so its page cache is still complete (2b)."""
         self.reserve = reserve
         self._boot_id = boot_id
         self._unlock = unlock
@@ -124,10 +127,11 @@ class DataDirectory:
     ) -> None:
         """Makes an empty or missing folder the data directory of a broker, once (M1).
 
-        `make_log` writes the metadata log into the folder that it is given. ``meta.json``
-        gets its name last, so that a crash in between leaves a folder that can be formatted again:
-        its draft, which is durable before there is a log, tells it from a folder that lost its
-        ``meta.json``. Raises `DataDirectoryError`; `DirectoryDamaged` for such a folder.
+        `make_log` writes the metadata log into the folder that it receives. ``meta.json`` gets
+        its name last, so a crash in between leaves a folder that can be formatted again. The draft
+        of ``meta.json`` is durable before there is a log; it tells this folder from a folder that
+        lost its ``meta.json``. Raises `DirectoryDamaged` if ``meta.json`` was lost, and
+        `DataDirectoryError`.
         """
         with _sentences(path, "format"):
             if files.exists(_meta_path(path)):
@@ -153,9 +157,10 @@ class DataDirectory:
 
     @classmethod
     def is_formatted(cls, files: Files, path: str) -> bool:
-        """Whether `path` is somebody's data directory already.
+        """Whether `path` is already the data directory of a broker.
 
-        Raises `DataDirectoryError`; `DirectoryDamaged` if it was one and lost its ``meta.json``.
+        Raises `DirectoryDamaged` if it was a data directory and lost its ``meta.json``, and
+        `DataDirectoryError`.
         """
         with _sentences(path, "read"):
             if files.exists(_meta_path(path)):
@@ -177,10 +182,11 @@ class DataDirectory:
         read_boot_id: Callable[[], str] = kernel_boot_id,
         lock: Callable[[str], Unlock] = lock_file,
     ) -> DataDirectory:
-        """Locks and reads a formatted directory; `broker_id` None: whichever it belongs to.
+        """Locks and reads a formatted directory; `broker_id` None: the directory of any broker.
 
-        Changes nothing but the lock: see `record_start`. Raises `DataDirectoryError` if it
-        is not formatted, locked, foreign, of a newer version, or marked FAILED.
+        Changes nothing but the lock; `record_start` writes. Raises `DataDirectoryError` if the
+        directory is not formatted, is locked, belongs to another broker, has a newer format, or is
+        marked FAILED.
         """
         directory = cls._open(files, path, broker_id, reserve_bytes, read_boot_id, lock)
         reason = directory.failure()
@@ -196,7 +202,7 @@ class DataDirectory:
     def open_to_recover(
         cls, files: Files, path: str, *, lock: Callable[[str], Unlock] = lock_file
     ) -> DataDirectory:
-        """Like `open`, whether or not the FAILED mark stands.
+        """Like `open`, with or without the FAILED mark.
 
         After a failed flush the page cache proves nothing, so `same_boot` is False.
         """
@@ -232,10 +238,10 @@ class DataDirectory:
         return cls(files, path, meta, read_boot_id(), unlock, reserve)
 
     def record_start(self) -> int:
-        """Counts a start and remembers this boot, durably; returns the counter (R10).
+        """Counts a start and saves this boot's id, durably; returns the counter (R10).
 
-        To be called when recovery is complete and on disk, and before anything is served:
-        a boot id that is written earlier would vouch for pages that the crash before it lost.
+        Must be called when recovery is complete and on disk, and before the broker serves requests.
+        If the boot id were written earlier, the next start would trust pages that the last crash lost.
         """
         meta = msgspec.structs.replace(
             self.meta, start_count=self.meta.start_count + 1, boot_id=self._boot_id
@@ -247,10 +253,10 @@ class DataDirectory:
         return meta.start_count
 
     def forget_boot(self) -> None:
-        """The next start may believe the page cache no more than after a boot of the kernel; durable.
+        """Removes the boot id durably; the next start then trusts the page cache no more than after a boot.
 
-        To be called after a failed flush, before anything is cut (R6): pages that could not be
-        written may be gone although the kernel is the same.
+        Must be called after a failed flush, before anything is cut (R6): pages that could not be
+        written may be gone although the kernel did not boot again.
         """
         meta = msgspec.structs.replace(self.meta, boot_id="")
         with _sentences(self.path, "write"):
@@ -258,7 +264,7 @@ class DataDirectory:
         self.meta, self.same_boot = meta, False
 
     def failure(self) -> str | None:
-        """What the FAILED mark says; None: there is none."""
+        """The reason in the FAILED mark; None: there is no mark."""
         path = f"{self.path}/FAILED"
         with _sentences(self.path, "read"):
             if not self.files.exists(path):
@@ -266,7 +272,7 @@ class DataDirectory:
             return read_file(self.files, path).decode("utf-8", "replace").strip() or "no reason is known"
 
     def mark_failed(self, reason: str) -> None:
-        """Keeps the next broker from starting here, as well as a failing disk lets it."""
+        """Writes the FAILED mark, so that no broker starts here; logs an error if the disk refuses it."""
         path = f"{self.path}/FAILED"
 
         def write() -> None:
@@ -284,7 +290,7 @@ class DataDirectory:
             log.error("the FAILED mark could not be made durable", path=path, error=str(error))
 
     def clear_failed(self) -> None:
-        """Takes the mark away, durably; fine if there is none."""
+        """Removes the FAILED mark durably, if there is a mark."""
         path = f"{self.path}/FAILED"
         with _sentences(self.path, "write"):
             if self.files.exists(path):
@@ -292,12 +298,12 @@ class DataDirectory:
                 self.files.sync_dir(self.path)
 
     def close(self) -> None:
-        """Lets the next broker in."""
+        """Unlocks the directory, so that another broker may start on it."""
         self._unlock()
 
 
 def _make_folder(files: Files, path: str) -> None:
-    """Makes a folder and what is missing above it, durably."""
+    """Makes a folder and its missing parents, durably."""
     missing, above = [], path
     while not files.exists(above):
         missing.append(above)
@@ -316,14 +322,15 @@ def _meta_path(path: str) -> str:
 
 
 def _draft_path(path: str) -> str:
-    """``meta.json`` while the directory is being formatted."""
+    """The path of ``meta.json`` while the directory is formatted."""
     return f"{_meta_path(path)}.draft"
 
 
 def _left_without_meta(files: Files, path: str) -> str:
     """Which data of a broker a directory without ``meta.json`` holds, for a message; empty: none.
 
-    A metadata log beside the draft is none: formatting was cut short, and nobody has started on it.
+    A metadata log beside the draft does not count: formatting was interrupted, and no broker has started
+    here.
     """
     if files.exists(f"{path}/streams"):
         return "holds streams but no meta.json"
@@ -333,13 +340,13 @@ def _left_without_meta(files: Files, path: str) -> str:
 
 
 def _pack_meta(meta: Meta) -> bytes:
-    """JSON for people, with a checksum: a start counter that rots must not go back unseen."""
+    """``meta.json`` as readable JSON with a checksum: rot that lowers the start counter must be noticed."""
     fields: dict[str, object] = msgspec.to_builtins(meta)
     return msgspec.json.format(msgspec.json.encode({**fields, "crc32c": _crc(fields)}), indent=2) + b"\n"
 
 
 def _crc(fields: dict[str, object]) -> str:
-    """Over all fields, those of later versions too."""
+    """The checksum over all fields, including fields of later versions."""
     return f"{crc32c(msgspec.json.encode(fields, order='sorted')):08x}"
 
 
@@ -351,7 +358,7 @@ def _read_meta(files: Files, path: str) -> Meta:
         said = found.pop("crc32c", None)
         intact = said == _crc(found)
         version = found.get("format_version")
-        # A version that rotted is none: no other software would start on it either.
+        # If the version number rotted, the file is damaged: no later software could start on it either.
         if isinstance(version, int) and version > FORMAT_VERSION and (intact or said is None):
             raise DataDirectoryError(
                 f"{path} was written in format {version}, this version knows none after {FORMAT_VERSION}; "
@@ -369,7 +376,7 @@ def _read_meta(files: Files, path: str) -> Meta:
 
 @contextlib.contextmanager
 def _sentences(path: str, what: str) -> Iterator[None]:
-    """Turns the operating system's refusals into one sentence."""
+    """Turns an OSError into a `DataDirectoryError` whose message is one sentence."""
     try:
         yield
     except OSError as error:

@@ -1,6 +1,6 @@
-"""The folders of a data directory's logs: their names, and what is set aside beside them.
+"""The folders of a data directory's logs: their names, and the folders that are set aside beside them.
 
-Nothing here opens a log. Neighbours: `opening` opens what lies in a folder, `store` deletes.
+This module opens no log. Neighbours: `opening` opens the log in a folder, `store` deletes logs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ log = structlog.get_logger(__name__)
 
 QUARANTINE_PREFIX = ".quarantine-"
 STRAY_PREFIX = ".stray-"
-"""Of a folder that lay where a log had to be made (2d)."""
+"""The prefix of a folder that lay where a log had to be made (2d)."""
 
 
 class LogFolders:
@@ -29,7 +29,7 @@ class LogFolders:
         self.streams = streams
 
     def of(self, name: str, stream_id: bytes, partition: int) -> str:
-        """Of a partition."""
+        """The folder of a partition."""
         return f"{self.streams}/{stream_folder(name, stream_id)}/{partition}"
 
     def of_stream(self, name: str, stream_id: bytes) -> str:
@@ -38,13 +38,13 @@ class LogFolders:
     # --- set aside, never to be opened again
 
     def quarantine(self, folder: str, reason: str) -> None:
-        """Sets a folder aside under a name that recovery never opens and nothing deletes (2c)."""
+        """Gives a folder a name that recovery never opens and nothing deletes (2c)."""
         if self.files.files.exists(folder):
             target = self._rename_aside(folder, QUARANTINE_PREFIX)
             log.error("a log is quarantined: its end or history is unknown", folder=target, reason=reason)
 
     def is_quarantined(self, folder: str, assignment: int) -> bool:
-        """Whether this replica was set aside; one of an earlier assignment does not stand in for it (R16)."""
+        """Whether this replica is quarantined; a replica of an earlier assignment does not count (R16)."""
         files = self.files.files
         parent, _, name = folder.rpartition("/")
         prefix = f"{QUARANTINE_PREFIX}{name}"
@@ -55,17 +55,17 @@ class LogFolders:
         return any(one is None or one >= assignment for one in held)
 
     def set_stray_aside(self, folder: str) -> None:
-        """Renames what lies where a log will be made, if it holds records (2d).
+        """Renames a folder in whose place a log will be made, if the folder has segments (2d).
 
-        A replica left while this broker was away, and comes back: what it held before is not
-        the beginning of what it will hold.
+        A replica was moved away while this broker was down, and is now assigned here again. Its old
+        records are not the beginning of its new log.
         """
         files = self.files.files
         if files.exists(folder) and any(name.endswith(SEGMENT_SUFFIX) for name in files.list(folder)):
             self._rename_aside(folder, STRAY_PREFIX)
 
     def strays(self, claimed: set[str]) -> Iterator[str]:
-        """Folders that are not among the `claimed`; kept (2d)."""
+        """The folders that are not in `claimed`; they are kept (2d)."""
         for stream in self.files.files.list(self.streams):
             if stream.startswith("."):
                 continue
@@ -95,14 +95,14 @@ class LogFolders:
     # --- set aside, to be removed later
 
     def set_deleted(self, folder: str, name: str) -> str:
-        """Renames a folder to `.deleted-…`, durably; the path to remove later."""
+        """Renames a folder to `.deleted-…`, durably; returns the path to remove later."""
         files = self.files.files
         target, number = f"{self.streams}/.deleted-{name}", 0
         while files.exists(target):
             number += 1
             target = f"{self.streams}/.deleted-{name}.{number}"
         files.rename(folder, target)
-        # The new name first: a crash in between leaves both, or the old one.
+        # The new name is synced first: a crash in between leaves both names, or the old name.
         files.sync_dir(self.streams)
         parent = folder.rpartition("/")[0]
         if parent != self.streams:
@@ -110,7 +110,7 @@ class LogFolders:
         return target
 
     def deleted(self) -> list[str]:
-        """Folders that still have to be removed, from this run and earlier ones."""
+        """The folders that still must be removed, from this run and earlier runs."""
         names = self.files.files.list(self.streams)
         return [f"{self.streams}/{name}" for name in names if name.startswith(".deleted-")]
 
@@ -121,7 +121,7 @@ class LogFolders:
 
 
 def stream_folder(name: str, stream_id: bytes) -> str:
-    """The folder of a stream: its name for people, eight hex digits of its id for uniqueness."""
+    """The folder of a stream: its name for readers, and eight hex digits of its id to make it unique."""
     return f"{name}~{id_digits(stream_id)}"
 
 
@@ -130,6 +130,6 @@ def id_digits(stream_id: bytes) -> str:
 
 
 def deleted_stream(path: str) -> bytes | None:
-    """The id of the stream whose folder was set aside at `path`; None: it is a single replica's."""
+    """The id of the stream whose folder was set aside at `path`; None: the folder is of a single replica."""
     name, _, _ = path.rpartition("/")[2].removeprefix(".deleted-").partition(".")
     return bytes.fromhex(name) if len(name) == 32 and all(c in "0123456789abcdef" for c in name) else None

@@ -1,7 +1,7 @@
 """Opens the logs of a data directory after any kind of stop, and creates new ones.
 
-Neighbours: `log.recovery` opens one log after a crash, `saving` says what a start may believe, `folders`
-sets aside what cannot be opened.
+Neighbours: `log.recovery` opens one log after a crash, `saving` has the saved state that a start may
+trust, `folders` sets aside the folders that cannot be opened.
 """
 
 from __future__ import annotations
@@ -41,30 +41,30 @@ class Wanted(NamedTuple):
     partition: int
     config: LogConfig
     assignment: int = 0
-    """Of the replica that is meant: a folder of another one is not its (R16)."""
+    """The assignment of the replica; a folder with another assignment is not its folder (R16)."""
     page_cache: bool = False
-    """What is written counts before it is flushed."""
+    """Records count as soon as they are written, before a flush (R17)."""
 
 
 class Lost(NamedTuple):
-    """A partition whose log could not be opened, and why."""
+    """A partition whose log could not be opened, with the reason."""
 
     wanted: Wanted
     reason: str
     stray: bool = False
-    """Its folder is another partition's."""
+    """Its folder belongs to another partition."""
 
 
 class Opened(NamedTuple):
-    """What a start found."""
+    """The result of opening all logs at a start."""
 
     logs: dict[PartitionKey, PartitionLog]
     lost: list[Lost]
     strays: list[str]
-    """Folders that no partition of the image claims; kept (2d)."""
+    """Folders that belong to no partition of the image; they are kept (2d)."""
     left: dict[PartitionKey, str]
-    """Replicas that left while this broker was away, and came again: where the folders of before were set
-    aside (R16). They go one day."""
+    """Replicas that were moved away while this broker was down and assigned here again, and the paths to
+    which their old folders were renamed (R16). These folders are removed later."""
 
 
 class LogOpener:
@@ -79,12 +79,12 @@ class LogOpener:
     def open_all(
         self, wanted: Iterable[Wanted], *, same_boot: bool, threads: Executor | None = None
     ) -> Opened:
-        """Opens the log of every wanted partition, after a clean stop by the mark alone.
+        """Opens the log of every wanted partition; after a clean stop it uses only the mark and reads no log.
 
-        A log whose end or history is unknown is set aside and reported as lost, never
-        replaced by an empty one. With `threads` several logs are recovered at a time.
-        The next start may call this boot the same only once this has returned: what an
-        earlier boot left is judged here for the last time.
+        A log whose end or history is unknown is set aside and reported as lost. It is never
+        replaced by an empty log. With `threads`, several logs are recovered at a time. The broker may
+        record this boot's id only after this call returns, because this call judges for the last time
+        the state that an earlier boot left.
         """
         ends = self.saved.checkpoints.take_clean_mark()
         for path in self.saved.checkpoints.unreadable:
@@ -110,8 +110,11 @@ class LogOpener:
         return Opened(logs, lost, sorted(self.folders.strays(claimed)), left)
 
     def _sync_names(self, entries: Sequence[Wanted]) -> None:
-        """A folder that was made right before the process ended may have its name in the page cache only: a
-        log that went on in it would vanish with the power, whatever was flushed there (2a)."""
+        """Syncs the folders above the logs (2a).
+
+        If a folder was made right before the process ended, its name may be in the page cache only. A
+        power loss would then remove the log in it, even if the files in it were flushed.
+        """
         files = self.files.files
         streams = {self._folder_of(want).rpartition("/")[0]: None for want in entries}
         for folder in (*streams, self.folders.streams, self.folders.streams.rpartition("/")[0]):
@@ -119,10 +122,11 @@ class LogOpener:
                 sync_found(files, folder)
 
     def _set_earlier_aside(self, want: Wanted) -> str:
-        """Where the folder of an earlier assignment is now (R16); empty: there is none in this place.
+        """Sets aside the folder of an earlier assignment (R16); its new path, or empty if there is none.
 
-        That replica left, and another one came, while this broker was away. What was saved of it is
-        forgotten first, so a crash in between leaves what the next start does this with again.
+        While this broker was down, the earlier replica was moved away and a new replica was assigned.
+        The saved state of the earlier replica is removed first, so after a crash in between the next start
+        does the same again.
         """
         if not want.assignment:
             return ""
@@ -152,9 +156,9 @@ class LogOpener:
             return Lost(want, f"the folder belongs to another partition: {reason}", stray=True)
 
     def _forget_deleted(self, wanted: set[bytes]) -> None:
-        """Drops what is saved of streams that are gone: a crash may have come before it was saved so.
+        """Drops the saved state of deleted streams: a crash may have come before that was saved.
 
-        A stray keeps its recovery point, for whoever puts it back (2b, 2d).
+        A stray keeps its recovery point, in case an operator puts its folder back (2b, 2d).
         """
         present = {name.rpartition("~")[2] for name in self.files.files.list(self.folders.streams)}
         for stream_id in self.saved.checkpoints.streams() - wanted:
@@ -187,7 +191,7 @@ class LogOpener:
                 starting_over.unmark(self.files.files, folder)
         except IdentityLost:
             if point is None and not any(n.endswith(SEGMENT_SUFFIX) for n in self.files.files.list(folder)):
-                # A creation that a crash cut short: the identity is written last.
+                # A crash interrupted the creation of this log: the identity is written last.
                 return self.create(want)
             raise
         if recovered.cut_bytes:
@@ -200,16 +204,17 @@ class LogOpener:
         return recovered
 
     def create(self, want: Wanted) -> PartitionLog:
-        """An empty log, durable with every folder entry on its path; after a loss it begins at the LSO.
+        """Creates an empty log, durable with every folder entry on its path.
 
-        A quarantined folder of the partition stays beside it (2c), and so does a stray in its place.
+        After a loss the log begins at the LSO. A quarantined folder of the partition stays beside it (2c).
+        A stray folder in its place is set aside and stays beside it too.
         """
         folder = self.folders.of(want.name, want.stream_id, want.partition)
         self.folders.set_stray_aside(folder)
         key = (want.stream_id, want.partition)
         base = self.saved.checkpoints.log_start_offset(key)
         if self.saved.checkpoints.recovery_point(key) is not None:
-            # What an earlier log of this partition held is no longer expected here.
+            # The records of an earlier log of this partition are no longer expected here.
             self.saved.save_recovery_point_of(key, RecoveryPoint(base, base, 0))
         files = self.files.files
         parent = folder.rpartition("/")[0]
@@ -218,7 +223,7 @@ class LogOpener:
         save_epochs(self.files, folder, want.stream_id, want.partition, epochs)
         if want.page_cache:
             mark_page_cache(files, folder, durably=False)
-        # Makes the mark's entry in the folder durable, too.
+        # This also makes the entry of the page-cache mark in the folder durable.
         write_identity(files, folder, want.stream_id, want.partition, want.assignment)
         files.sync_dir(parent)
         files.sync_dir(self.folders.streams)
@@ -236,6 +241,6 @@ class LogOpener:
         return made
 
     def forget_replica(self, key: PartitionKey, folder: str) -> str:
-        """Forgets a replica, and sets its folder aside as `.deleted-…`; the path to remove later."""
+        """Drops a replica's saved state and renames its folder to `.deleted-…`; the path to remove later."""
         self.saved.forget_partition(key)
         return self.folders.set_deleted(folder, f"{key[0].hex()}-{key[1]}")

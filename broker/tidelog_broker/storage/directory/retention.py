@@ -1,12 +1,13 @@
-"""What may be forgotten: the log start offset that a retention setting asks for.
+"""Retention: the log start offset that a stream's retention settings allow.
 
-Pure. Age and bytes count in whole segments, because that is what frees disk; messages
-are exact, because the log start offset is logical. Nothing at or past the high
-watermark goes, and never the active segment's bytes before it is rolled.
+Pure. Age and bytes count in whole segments, because only the removal of whole segments
+frees disk. Messages count exactly, because the log start offset is logical. Records at or
+past the high watermark are never removed. The bytes of the active segment are never
+removed before it is rolled.
 
 Age is counted from the last append time of a segment to the time that `retention_time`
-allows. A segment that is dated ahead of the clock has no age; it is old when the broker
-has had it, closed, for as long (`Waited`, R18).
+allows. A segment that is dated ahead of the clock has no age. It is old when the broker
+has had it, closed, for longer than the age bound (`Waited`, R18).
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from tidelog_broker.storage.guard.append_time import AHEAD_US_MAX
 
 @dataclass(frozen=True, slots=True)
 class RetentionBounds:
-    """Per partition; None: no bound."""
+    """The bounds of each partition; None: no bound."""
 
     age_us: int | None = None
-    """Since the last append to a segment. µs."""
+    """Age since the last append to a segment, µs."""
     bytes_max: int | None = None
     messages_max: int | None = None
 
@@ -42,13 +43,13 @@ class SegmentFacts(NamedTuple):
 class Waited(NamedTuple):
     """How long this broker has had closed segments that are dated ahead of the clock (R18).
 
-    Saved, so that a restart does not begin to count again; the time of a stop does not count.
+    The count is saved, so a restart does not reset it. The time while the broker is stopped does not count.
     """
 
     end_offset: int
-    """Of the segments that were closed when the count began."""
+    """The end of the segments that were closed when the count began."""
     elapsed_us: int
-    """Time that the broker ran since then. µs."""
+    """The time that the broker has run since then, µs."""
 
 
 def start_after_retention(
@@ -60,10 +61,10 @@ def start_after_retention(
     now: RetentionNow | None,
     waited: Waited | None = None,
 ) -> int:
-    """The log start offset that `bounds` allow, never below the present one nor past the high watermark.
+    """The log start offset that `bounds` allow, never below the current start or past the high watermark.
 
-    `segments` are all of the log's, oldest first, the active one last. `now` is None while no
-    clock may be believed: then nothing is too old.
+    `segments` are all segments of the log, oldest first, the active segment last. `now` is None while
+    no clock can be trusted: then no segment is too old.
     """
     start = start_offset
     if bounds.messages_max is not None:
@@ -106,8 +107,9 @@ def waited_for(
 ) -> Waited | None:
     """The count after `elapsed_us` more; None: no closed segment is dated ahead of the clock.
 
-    One count at a time: it begins with what is closed, and the next one when retention has passed its end.
-    So a segment that is dated ahead is kept for at most twice the age.
+    There is one count at a time. It covers the segments that are closed when it begins. The next count
+    begins when retention has passed the end of these segments. So a segment that is dated ahead is kept
+    for at most twice the age.
     """
     ahead = [s.next_offset for s in segments[:-1] if s.next_offset <= high_watermark and _is_ahead(s, now)]
     if not ahead:

@@ -1,10 +1,13 @@
-"""R18: the time that retention by age goes by. Pure; `store` saves it, `maintenance` asks.
+"""R18: the time that retention by age uses. Pure.
 
-A clock that is wrong by a month makes every record a month older, and what retention deletes is gone
-on all replicas. So the time of retention follows the clock by at most a day at once. When the clock is
-further ahead, it was wrong or the broker was stopped for long, and nobody here can tell which: a day
-more is believed after each hour that the broker runs. The time that was reached is saved, so that a
-restart is no way around that. It never goes back: after a clock that was behind the right one is believed.
+Neighbours: `checkpoint` saves this time, `upkeep.age_retention` reads it.
+
+A clock that is wrong by a month makes every record a month older, and records that retention deletes
+are gone on all replicas. So the time of retention moves forward by at most a day at once. If the clock is
+further ahead, then either the clock was wrong or the broker was stopped for a long time; the broker cannot
+tell which. The time then moves one more day after each hour that the broker runs. The reached time is saved,
+so a restart does not avoid this limit. The time never goes back: after a clock that was behind, the broker
+accepts the right clock.
 """
 
 from __future__ import annotations
@@ -12,22 +15,22 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 RETENTION_STEP_US_MAX: Final = 86_400_000_000
-"""The clock may be ahead of the time that was reached by so much, and is believed."""
+"""The time follows the clock if the clock is ahead of the reached time by at most this."""
 
 RETENTION_STEP_PAUSE_US: Final = 3_600_000_000
-"""A clock that is further ahead moves the time by one step after each such while."""
+"""If the clock is further ahead, the time moves by one step after each such period."""
 
 RETENTION_SAVE_US: Final = 3_600_000_000
-"""The time is saved when it has moved by so much."""
+"""The time is saved when it has moved by this much since the last save."""
 
 
 class RetentionNow(NamedTuple):
-    """What a sweep goes by."""
+    """The times that a retention sweep uses."""
 
     clock_us: int
-    """The earlier of the broker's clock and the cluster's. µs."""
+    """The earlier of the broker's clock and the cluster's clock, µs."""
     reached_us: int
-    """What of it may be believed; never later. µs."""
+    """The part of that time that may be trusted; never later than `clock_us`. µs."""
 
     @property
     def behind_us(self) -> int:
@@ -35,14 +38,14 @@ class RetentionNow(NamedTuple):
 
 
 class RetentionTime:
-    """Of one broker."""
+    """The time of retention of one broker."""
 
     def __init__(self, saved_us: int | None) -> None:
-        """`saved_us`: the time that an earlier run reached; None: none has saved any."""
+        """`saved_us`: the time that an earlier run reached and saved; None: no run has saved a time."""
         self.reached_us = saved_us
         self._saved_us = saved_us
         self._jumped_at_us: int | None = None
-        """When the clock was found too far ahead, or the last step was made; on the clock of running time."""
+        """When the clock was found too far ahead, or the last step was made, as `elapsed_us` of `now`."""
 
     def __repr__(self) -> str:
         return f"<RetentionTime {self.reached_us}{' jumped' if self.jumped else ''}>"
@@ -58,14 +61,14 @@ class RetentionTime:
         return self._saved_us is None or self.reached_us - self._saved_us >= RETENTION_SAVE_US
 
     def begin(self, newest_append_us: int) -> None:
-        """Without a saved time the newest append in the logs stands for it; 0: there is none."""
+        """Begins at the newest append in the logs if no time was saved; 0: there is no append."""
         if self.reached_us is None and newest_append_us:
             self.reached_us = newest_append_us
 
     def now(self, clock_us: int, elapsed_us: int) -> RetentionNow:
-        """What a sweep goes by when the clock shows `clock_us`.
+        """The times that a sweep uses when the clock shows `clock_us`.
 
-        `elapsed_us` is time that passed, since any moment, by a clock that nobody sets.
+        `elapsed_us` is the time since any fixed moment, by a monotonic clock.
         """
         reached = clock_us if self.reached_us is None else self.reached_us
         if clock_us - reached <= RETENTION_STEP_US_MAX:

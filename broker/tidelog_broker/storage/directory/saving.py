@@ -1,6 +1,7 @@
-"""What is saved of all logs of a data directory: recovery points, high watermarks, log start offsets.
+"""The saved state of all logs of a data directory: recovery points, high watermarks, log start offsets.
 
-Neighbours: `checkpoint` has the files, `store` and `opening` call it whenever a log moves.
+Neighbours: `checkpoint` has the files. `store` and `opening` call this module whenever the saved state of
+a log changes.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ log = structlog.get_logger(__name__)
 
 
 class SavedPoints:
-    """The checkpoints of one data directory, saved from many threads."""
+    """The checkpoints of one data directory; many threads may save them."""
 
     def __init__(self, checkpoints: Checkpoints) -> None:
         self.checkpoints = checkpoints
@@ -33,10 +34,11 @@ class SavedPoints:
             self.checkpoints.save()
 
     def advance_starts(self, logs: Iterable[tuple[PartitionLog, int, int]]) -> None:
-        """Moves logs' starts forward, each given with the high watermark and the offset, on the disk first.
+        """Moves the starts of logs forward; each log comes with its high watermark and its new start offset.
 
-        A log's own start moves only once it is saved, so that nobody takes for done what a crash
-        would undo, or for under way what nobody tries again. Raises OSError; no log has moved then.
+        The starts are saved first, and a log's own start moves only after that. So a start that a crash
+        would undo never looks done, and a start whose save failed does not look as if it were still moving.
+        Raises OSError; then no log has moved.
         """
         entries = list(logs)
         with self._lock:
@@ -58,7 +60,7 @@ class SavedPoints:
         self.checkpoints.put_log_start_offset(key, start_offset)
 
     def save_waited(self, changed: Mapping[PartitionKey, Waited | None]) -> None:
-        """Saves how long closed segments that are dated ahead were there (R18); None: there are none."""
+        """Saves how long the broker has had closed segments that are dated ahead (R18); None: it has none."""
         with self._lock:
             for key, waited in changed.items():
                 self.checkpoints.put_waited(key, waited)
@@ -74,7 +76,7 @@ class SavedPoints:
             self.checkpoints.save()
 
     def save_restart(self, one: PartitionLog, offset: int) -> None:
-        """Saves at once that a log was emptied and begins at `offset`, also if it began later before."""
+        """Saves at once that a log was emptied and begins at `offset`, even if the old log began later."""
         key = one.key
         with self._lock:
             self.checkpoints.put_recovery_point(key, RecoveryPoint(offset, offset, 0), offset)
@@ -83,7 +85,7 @@ class SavedPoints:
             self.checkpoints.save()
 
     def save_recovered(self, logs: dict[PartitionKey, PartitionLog]) -> None:
-        """What recovery made durable stays so for the next one, whatever boot that is of."""
+        """Saves the state that recovery made durable, so that the next recovery trusts it after any boot."""
         checkpoints = self.checkpoints
         for key, one in logs.items():
             if checkpoints.recovery_point(key) not in (None, one.recovery_point) or one.end_offset:
@@ -96,12 +98,15 @@ class SavedPoints:
             log.warning("checkpoints could not be saved after recovery", error=str(error))
 
     def forget_stream(self, stream_id: bytes) -> None:
-        """Forgets all partitions of a stream, also those that were lost and have no log."""
+        """Drops the saved state of all partitions of a stream, even of lost partitions without a log.
+
+        The next save writes it.
+        """
         with self._lock:
             self.checkpoints.remove_stream(stream_id)
 
     def forget_partition(self, key: PartitionKey) -> None:
-        """Forgets a partition, durably; raises OSError."""
+        """Drops the saved state of a partition, durably; raises OSError."""
         with self._lock:
             self.checkpoints.remove_partition(key)
             self.checkpoints.save()

@@ -1,8 +1,8 @@
-"""The logs of one data directory: deleted, set aside, made durable together, closed.
+"""The logs of one data directory: deletes them, sets them aside, makes them durable together, closes them.
 
-Neighbours: `opening` opens and creates logs, `saving` saves what a start may believe of them, `folders` has
-their folders. `files.volume_flush` says when one flush of the file system stands for those of many files.
-Blocking.
+Neighbours: `opening` opens and creates logs, `saving` saves the state that a start may trust, `folders` has
+their folders. `files.volume_flush` says when one flush of the file system replaces the flushes of many
+files. Blocking.
 """
 
 from __future__ import annotations
@@ -38,8 +38,10 @@ class LogStore:
         tail_cache_bytes_max: int = 64 << 20,
         volume: Volume | None = None,
     ) -> None:
-        """`volume`: where the logs are, opened before anything was written to them, if one flush of
-        it may stand for those of many files; None: each file is flushed by itself."""
+        """`volume`: the volume of the logs, if one flush of it may replace the flushes of many files.
+
+        It must be opened before anything is written to the logs. None: each file is flushed alone.
+        """
         self.root = root
         self.volume = volume
         self.files = OpenFiles(files, open_files_max)
@@ -48,7 +50,7 @@ class LogStore:
         files.make_dir(streams)
         files.make_dir(saved)
         sync_found(files, root)
-        # Makes durable what is read now: a process that was killed may not have done so.
+        # Makes the checkpoints durable before they are read: a killed process may not have synced them.
         sync_found(files, saved)
         self.checkpoints = Checkpoints.load(files, saved)
         self.folders = LogFolders(self.files, streams)
@@ -58,7 +60,7 @@ class LogStore:
     # --- deleting
 
     def delete_stream(self, name: str, stream_id: bytes, logs: Iterable[PartitionLog]) -> str | None:
-        """Sets a stream's folder aside as `.deleted-…`; the path to remove later, None if none was there."""
+        """Renames a stream's folder to `.deleted-…`; the path to remove later, None if there is no folder."""
         for one in logs:
             one.close()
         self.saved.forget_stream(stream_id)
@@ -68,19 +70,19 @@ class LogStore:
         return self.folders.set_deleted(folder, stream_id.hex())
 
     def remove_replica(self, one: PartitionLog) -> str:
-        """Sets the folder of a replica that left aside as `.deleted-…`; the path to remove later.
+        """Renames the folder of a replica that left this broker to `.deleted-…`; the path to remove later.
 
-        What was saved of it is forgotten first, the LSO too: if it ever comes back, it
-        begins with nothing. Raises OSError; the folder is a stray then.
+        The saved state of the replica is removed first, and the LSO with it: if the replica is assigned
+        here again, it begins with nothing. Raises OSError; then the folder is a stray.
         """
         one.close()
         return self.opener.forget_replica(one.key, one.folder)
 
     def quarantine(self, one: PartitionLog, reason: str) -> None:
-        """Sets the log of a running replica aside; only a command opens or deletes it (R1, 2c)."""
+        """Sets aside the log of a running replica; after that only a command opens or deletes it (R1, 2c)."""
         one.close()
         if read_assignment(self.files.files, one.folder) in (None, one.assignment):
-            # Else another replica has its place by now (R16), and it lies beside that as a stray.
+            # Otherwise another replica already has its place (R16), and this folder is beside it as a stray.
             self.folders.quarantine(one.folder, reason)
 
     # --- making durable
@@ -90,8 +92,8 @@ class LogStore:
     ) -> None:
         """Makes logs durable, several files at a time if `threads` are given.
 
-        `whole`: by one flush of the volume, which must be there. Raises `StorageFailure`
-        after any failed flush: nothing may be acknowledged any more, and the broker must
+        `whole`: by one flush of the volume, which must then be given. Raises `StorageFailure`
+        after any failed flush: then no record may be acknowledged, and the broker must
         stop (DESIGN 4.3).
         """
         logs = list(dict.fromkeys(logs))
@@ -118,7 +120,7 @@ class LogStore:
     def close_clean(self, logs: Iterable[tuple[PartitionLog, int]]) -> None:
         """Flushes everything and leaves the clean-stop mark, so that the next start reads no log."""
         entries = list(logs)
-        # All of it must be flushed, so it does not matter what else waits.
+        # Everything must be flushed, so it does not matter which other data waits on the volume.
         whole = self.volume is not None and len(entries) >= VOLUME_FLUSH_LOGS_MIN
         self.sync((one for one, _ in entries), whole=whole)
         for one, _ in entries:

@@ -1,10 +1,10 @@
-"""A metadata log whose history was given up by a forced recovery is set aside for an empty one (M2).
+"""Replaces a metadata log by an empty log, after a forced recovery gave up its history (M2).
 
-A mark in the data directory is the switch: it names the folder that the old log gets, and every start goes
-on from it where the last one stopped. The old log is kept as ``raft.superseded-<n>``; nothing reads or
-deletes it. Logs of partitions stay where they are. Blocking.
+A mark in the data directory is the switch: it names the folder to which the old log is moved. While the mark
+is there, every start continues where the last start stopped. The old log is kept as
+``raft.superseded-<n>``; nothing reads or deletes it. Logs of partitions stay where they are. Blocking.
 
-File `metadata-superseded`: the name of that folder, a line of text.
+File `metadata-superseded`: the name of that folder, as a line of text.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ FILE_NAME: Final = "metadata-superseded"
 ASIDE_PREFIX: Final = "raft.superseded-"
 
 _NEW: Final = "raft.new"
-"""An empty log that is not in its place yet."""
+"""The folder of the empty log, until the log is moved to its place."""
 
 _ASIDE_NAME: Final = re.compile(rf"{re.escape(ASIDE_PREFIX)}\d+")
 
 
 def mark(files: Files, path: str) -> None:
-    """The next start sets the metadata log below `path` aside; durable when it returns. Raises OSError."""
+    """Writes the mark: the next start sets aside the metadata log below `path`. Durable; raises OSError."""
     if not is_marked(files, path):
         replace_file(files, f"{path}/{FILE_NAME}", f"{_free_name(files, path)}\n".encode())
 
@@ -39,12 +39,15 @@ def is_marked(files: Files, path: str) -> bool:
 
 
 def is_between(files: Files, path: str) -> bool:
-    """Whether the old log has gone from its place, and the empty one has not come: a start ends that."""
+    """Whether the old log is already moved away and the empty log is not in its place yet.
+
+    A start of the broker completes the move.
+    """
     return is_marked(files, path) and not files.exists(raft_folder(path))
 
 
 def require_log(files: Files, path: str) -> None:
-    """Raises `DataDirectoryError` where there is no metadata log to look at before the next start."""
+    """Raises `DataDirectoryError` if there is no metadata log to read until the next start."""
     if is_between(files, path):
         raise DataDirectoryError(
             f"the metadata log of {path} was being set aside when its broker ended: start the broker, which "
@@ -53,16 +56,16 @@ def require_log(files: Files, path: str) -> None:
 
 
 def set_aside(files: Files, path: str, make_log: Callable[[str], None]) -> str:
-    """Does what the mark says, and takes it away; the folder that holds the old log. Raises OSError.
+    """Carries out the mark and removes it; returns the folder of the old log. Raises OSError.
 
-    `make_log` writes an empty log into the folder that it is given.
+    `make_log` writes an empty log into the folder that it receives.
     """
     name = read_file(files, f"{path}/{FILE_NAME}").decode("ascii", "replace").strip()
     if not _ASIDE_NAME.fullmatch(name):
         name = _free_name(files, path)
     aside, new = f"{path}/{name}", f"{path}/{_NEW}"
     if not files.exists(aside):
-        # Before anything moves: the disk may be full.
+        # The new log is made before anything moves, because the disk may be full.
         if files.exists(new):
             files.remove_tree(new)
         make_log(new)
@@ -78,7 +81,7 @@ def set_aside(files: Files, path: str, make_log: Callable[[str], None]) -> str:
 
 
 def newest_aside(files: Files, path: str) -> str:
-    """The folder of the log that was set aside last; empty: none was."""
+    """The folder of the log that was set aside last; empty: no log was set aside."""
     numbers = [
         int(name.removeprefix(ASIDE_PREFIX)) for name in files.list(path) if _ASIDE_NAME.fullmatch(name)
     ]
