@@ -1,17 +1,17 @@
-"""The log of one partition: segments in order, with what guards, describes and mends them.
+"""The log of one partition: its segments in order, and the parts that guard, describe and mend them.
 
-`partition_log` puts the parts together, and `state` is what they share:
+`partition_log` puts the parts together, and `state` is the state that they share:
 
-- `reader`, `writer`, `flusher`  batches out, batches in, batches durable
-- `start`      where the log begins, and the files below
-- `cutter`     truncation, and beginning again at another offset; `truncation` has the steps
-- `healer`     sound batches in the place of damaged ones; `healing` has the steps
+- `reader`, `writer`, `flusher`  read batches, write batches, make batches durable
+- `start`      the start of the log, and the files below it
+- `cutter`     truncation, and a new beginning at another offset; `truncation` has the steps
+- `healer`     replaces damaged batches by sound batches; `healing` has the steps
 - `guarding`   the append guard of the log
-- `damage`     what is known to be damaged
-- `write_batch`, `replicated`  what a leader and a follower write, and what they refuse
-- `unsynced`   what the next flush must sync
+- `damage`     the ranges that are known to be damaged
+- `write_batch`, `replicated`  the batches that a leader and a follower write, and those that they refuse
+- `unsynced`   the files that the next flush must sync
 - `tail_cache` recent batches in memory
-- `recovery`   opens a log after anything but a clean stop; `recovery_scan` reads its tail
+- `recovery`   opens a log after any stop that was not clean; `recovery_scan` reads its tail
 
-What all logs of a data directory share belongs in `directory`.
+State that all logs of a data directory share belongs in `directory`.
 """

@@ -1,8 +1,8 @@
-"""The cutter of a partition's log: truncation, and beginning again at another offset (R1, R11).
+"""The cutter of a partition's log: truncation, and a new beginning at another offset (R1, R11).
 
-No append and no flush runs meanwhile, and reads that began before a cut put nothing into the cache.
-Neighbours: `truncation` has the steps of a cut, `folder.starting_over` replaces a whole log safely in spite
-of crashes.
+No append and no flush runs during a cut, and reads that began before a cut put nothing into the cache.
+Neighbours: `truncation` has the steps of a cut, `folder.starting_over` replaces a whole log safely, even if
+a crash comes in between.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class LogCutter:
         self._writer = writer
 
     def truncate(self, offset: int, save_recovery_point: Callable[[RecoveryPoint], None]) -> int:
-        """Cuts the log back to `offset`, or to the start of the batch that holds it; the new end.
+        """Cuts the log back to `offset`, or to the start of the batch that holds it; returns the new end.
 
-        Durable when it returns: log, epochs, append guard and cache (R1). The lower
-        recovery point is saved first, so that a crash in between is not taken for loss.
-        A log cut below its start is empty and begins at its start again. Raises
+        When it returns, log, epochs, append guard and cache agree with the cut, durably (R1). The
+        lower recovery point is saved first, so that recovery does not take a crash in between for
+        loss. A log that is cut below its start is empty and begins at its start again. Raises
         `StorageFailure` if the disk fails half-way.
         """
         state = self._state
@@ -76,12 +76,12 @@ class LogCutter:
         if kept is not None:
             state.replace_epochs(kept)
         with state.lock:
-            # Once more, for a scan for damage that began while what is cut off was still there.
+            # Once more: a scan for damage may have begun before the records were cut off.
             state.tail.begin_history()
             self._guard.snapshots.log_was_cut()
 
     def _sync_rest(self) -> None:
-        """Flushes what is kept in front of the cut: the recovery point will cover it, too."""
+        """Flushes the records before the cut, because the recovery point will cover them too."""
         state = self._state
         with state.lock:
             rest = state.take_unsynced()
@@ -90,14 +90,14 @@ class LogCutter:
         state.durable_epoch = state.epochs.latest
 
     def _restart_at(self, offset: int, epoch_before: int | None) -> None:
-        """Begins an empty log at `offset`; everything that is left lies below the LSO."""
+        """Begins an empty log at `offset`; all records that are left lie below the LSO."""
         state = self._state
         old = state.segments
         self._damage.forget_from(-1)
         with state.lock:
             state.segments = [old[0].sibling(offset)]
         remove_all(state.files, state.folder, old)
-        # The rest would speak for records that are gone.
+        # The rest of the history would describe records that are removed.
         state.replace_epochs(LeaderEpochs.of_empty_log(offset, epoch_before))
 
     def receive(
@@ -108,11 +108,11 @@ class LogCutter:
         unclean: Sequence[tuple[int, int]] = (),
         save_recovery_point: Callable[[RecoveryPoint], None],
     ) -> int:
-        """As `replicate`; into an empty log also the whole batch that holds its start (R11).
+        """Like `replicate`, but an empty log also accepts the whole batch that holds its start (R11).
 
-        A log start may lie inside a batch, which no replica cuts in two: a replica that begins there
-        begins with the whole batch. The start stays; a crash before the batch is durable leaves an
-        empty log. Raises what `replicate` and `truncate` raise.
+        A log start may lie inside a batch, and no replica splits a batch. So a replica that begins
+        there begins with the whole batch, and the start stays as it is. A crash before the batch is
+        durable leaves an empty log. Raises the errors of `replicate` and `truncate`.
         """
         state = self._state
         start = state.start_offset
@@ -135,10 +135,10 @@ class LogCutter:
     def _begin_empty(
         self, offset: int, epoch_before: int | None, save_recovery_point: Callable[[RecoveryPoint], None]
     ) -> None:
-        """The first batch of an empty log will begin at `offset`; the LSO stays as it is."""
+        """Makes an empty log begin its first batch at `offset`; the LSO stays as it is."""
         state = self._state
         state.recovery_point = RecoveryPoint(offset, offset, 0)
-        # In front of the files: a recovery point in a segment that is not there tells of loss.
+        # Before the files change: a recovery point in a segment that is missing means loss.
         save_recovery_point(state.recovery_point)
         with state.lock:
             unsynced = state.take_unsynced()
@@ -155,12 +155,12 @@ class LogCutter:
     def restart_at(
         self, offset: int, save_restart: Callable[[int], None], epoch_before: int | None = None
     ) -> None:
-        """Drops the log and begins an empty one at `offset`, durably (R1, R11).
+        """Drops the log and begins an empty log at `offset`, durably (R1, R11).
 
-        `epoch_before`: the leader epoch of the last record below, which the empty log remembers; None: it is
-        not known. A crash leaves the old log or the empty one. `save_restart` saves `offset` as recovery
-        point and log start. Raises `DiskFull` if nothing happened for want of room, and
-        `StorageFailure` if the disk fails half-way.
+        `epoch_before`: the leader epoch of the last record below `offset`, which the empty log remembers;
+        None: it is not known. A crash leaves either the old log or the empty log. `save_restart` saves
+        `offset` as recovery point and log start. Raises `DiskFull` if the disk has no room and nothing
+        has changed, and `StorageFailure` if the disk fails half-way.
         """
         state = self._state
         with state.syncing, state.writing:
@@ -177,7 +177,7 @@ class LogCutter:
                 self._forget_everything(offset, epochs)
                 starting_over.empty(state.files, state.folder, state.key, epochs)
                 with state.lock:
-                    # Once more, for what readers began while the old files were still there.
+                    # Once more: reads may have begun while the old files were still there.
                     state.tail.begin_history()
                 save_restart(offset)
                 starting_over.unmark(state.files.files, state.folder)

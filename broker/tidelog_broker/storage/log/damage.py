@@ -1,7 +1,7 @@
-"""What is known to be damaged in one log, in memory and on disk (DESIGN 4, 2c).
+"""The known damaged ranges of one log, in memory and on disk (DESIGN 4, 2c).
 
 Neighbours: `segments.scan` finds damage, `folder.damage_list` is the list on disk, `reader` refuses to read
-what is on it, and `healer` replaces it.
+the ranges, and `healer` replaces them by sound batches.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from tidelog_broker.storage.segments.segment import Segment
 log = structlog.get_logger(__name__)
 
 RANGES_LOGGED_MAX: Final = 20
-"""Damaged ranges in one line of the broker's log."""
+"""The most damaged ranges in one line of the broker's log."""
 
 
 class LogDamage:
-    """The damaged ranges of one log: found, refused, saved, forgotten."""
+    """The damaged ranges of one log: finds, refuses, saves and forgets them."""
 
     __slots__ = ("_state", "saving")
 
     def __init__(self, state: LogState) -> None:
         self._state = state
         self.saving = threading.Lock()
-        """Over the list of damage on disk. Taken before `LogState.lock`."""
+        """Protects the list of damage on disk. Taken before `LogState.lock`."""
 
     def refuse(self, offset: int) -> None:
         """Raises `DataCorrupt` if `offset` lies in a range that is known to be damaged."""
@@ -47,9 +47,9 @@ class LogDamage:
                 )
 
     def map_segment(self, segment: Segment) -> None:
-        """Scans a whole segment for what cannot be read, and logs what is new.
+        """Scans a whole segment for damage, and logs the damage that is new.
 
-        Reads past it are possible from then on, and the next start knows of it. Raises OSError.
+        After that, reads past the damage are possible, and the next start knows the damage. Raises OSError.
         """
         state = self._state
         history = state.tail.history
@@ -57,7 +57,7 @@ class LogDamage:
         with self.saving:
             with state.lock:
                 if history != state.tail.history or segment not in state.segments:
-                    return  # The log was cut meanwhile: what the scan saw is gone.
+                    return  # The log was cut during the scan, so its result is outdated.
                 others = [
                     d for d in state.damaged if not segment.base_offset <= d.start < segment.next_offset
                 ]
@@ -66,15 +66,15 @@ class LogDamage:
             if before == state.damaged:
                 return
             with contextlib.suppress(OSError):
-                # Without the list the next start finds the damage when it meets it.
+                # Without the list, the next start finds the damage only when a read meets it.
                 save_damage(state.files.files, state.folder, state.damaged)
         known = set(before)
         self._warn([one for one in found.damaged if one not in known and not _is_within(one, before)])
 
     def know(self, ranges: Iterable[DamagedRange]) -> None:
-        """At a start: what earlier runs found and what this one did, as far as it is in this log.
+        """Sets the ranges at a start: those that earlier runs found and those that this start found.
 
-        Raises OSError.
+        Keeps only ranges that lie in this log. Raises OSError.
         """
         state = self._state
         before = state.damaged
@@ -86,12 +86,14 @@ class LogDamage:
         self._warn(state.damaged)
 
     def forget_from(self, end_offset: int) -> None:
-        """Before the records from `end_offset` on are removed: an entry must not speak for what is written
-        there next. Raises OSError."""
+        """Removes ranges that end above `end_offset`, before the records from there on are removed.
+
+        An entry must not describe the records that are written there next. Raises OSError.
+        """
         state = self._state
         with self.saving:
             with state.lock:
-                # A scan that is under way sees what is about to be removed.
+                # The result of a running scan becomes invalid: it reads records that will be removed.
                 state.tail.begin_history()
                 before = state.damaged
                 state.damaged = [damage for damage in before if damage.end <= end_offset]
@@ -108,5 +110,5 @@ class LogDamage:
 
 
 def _is_within(damage: DamagedRange, known: Iterable[DamagedRange]) -> bool:
-    """Whether it is what healing left of a range that was known."""
+    """Whether `damage` is the rest of a known range that was partly healed."""
     return any(one.start <= damage.start and damage.end <= one.end for one in known)

@@ -1,7 +1,7 @@
-"""The flusher of a partition's log: what was appended becomes durable, and the recovery point moves.
+"""The flusher of a partition's log: makes appended batches durable and moves the recovery point.
 
-One flush runs at a time, beside appends. Neighbours: `unsynced` is what a flush syncs, `directory.store`
-flushes many logs at once.
+One flush runs at a time, beside appends. Neighbours: `unsynced` has the files that a flush syncs,
+`directory.store` flushes many logs at once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class LogFlusher:
 
     @property
     def unsynced_bytes(self) -> int:
-        """Bytes that a sync would make durable, about."""
+        """About how many bytes a sync would make durable."""
         point = self._state.recovery_point
         behind = [segment for segment in self._state.segments if segment.base_offset >= point.segment_base]
         return max(0, sum(segment.size for segment in behind) - point.position)
@@ -39,7 +39,7 @@ class LogFlusher:
     def sync(self) -> RecoveryPoint:
         """Makes everything durable that was appended before the call; returns the new recovery point.
 
-        Raises OSError; after that nothing about the unsynced part is known, and the
+        Raises OSError. After that, the state of the unsynced part is unknown, and the
         broker must stop (DESIGN 4.3): every later call raises `StorageFailure`.
         """
         with self.flushing() as unsynced:
@@ -48,16 +48,16 @@ class LogFlusher:
 
     @contextlib.contextmanager
     def flushing(self) -> Iterator[Unsynced]:
-        """What was appended before the `with` block is durable once it ends: the block makes it so.
+        """Surrounds a flush: the `with` block must make durable everything that was appended before it.
 
-        With whatever it likes: `sync` flushes file by file, `LogStore.sync` many logs at once. An
-        OSError in the block is a failed flush, see `sync`.
+        The block chooses how: `sync` flushes file by file, `LogStore.sync` flushes many logs at once. An
+        OSError in the block is a failed flush, as in `sync`.
         """
         state = self._state
         with state.syncing:
             state.refuse_failed()
             with state.lock:
-                # A closed log has let go of what was unsynced, and its recovery point stays.
+                # A closed log has released its unsynced files, so its recovery point stays.
                 unsynced, active = state.take_unsynced(), state.segments[-1]
                 point = state.recovery_point
                 if not state.closed:

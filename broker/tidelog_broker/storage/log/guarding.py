@@ -1,6 +1,6 @@
-"""The append guard of one log: made from the log when it is first asked for, saved, made again after a cut.
+"""The append guard of one log: built from the log at its first use, saved, and built again after a cut.
 
-Neighbours: `storage.guard` has the guard itself and its snapshots, `writer` asks it about each batch.
+Neighbours: `storage.guard` has the guard itself and its snapshots, `writer` checks each batch with it.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ class LogGuard:
     def __init__(self, state: LogState) -> None:
         self._state = state
         self._guard: AppendGuard | None = None
-        """None: not asked for yet, or the log was cut."""
+        """None: not used yet, or the log was cut."""
         self.has_gaps = False
-        """The guard lacks what damaged batches said; it is made again once they are healed."""
+        """The guard lacks the content of damaged batches; it is built again once they are healed."""
         self.snapshots = GuardSnapshots(state.files, state.folder)
 
     @property
@@ -30,7 +30,7 @@ class LogGuard:
 
     @property
     def current(self) -> AppendGuard:
-        """The append guard, brought up to the log's end when first asked for."""
+        """The append guard; the first use builds it up to the log's end."""
         guard = self._guard
         if guard is None:
             state = self._state
@@ -42,29 +42,38 @@ class LogGuard:
         return guard
 
     def follow_config(self) -> None:
-        """Takes the limits of the log's settings."""
+        """Applies the limits in the log's settings to the guard."""
         if self._guard is not None:
             self._guard.set_limits(self._state.config.guard)
 
     def save(self) -> None:
-        """Snapshots the guard, if it changed and the disk takes it; durable with the next sync."""
+        """Writes a snapshot of the guard, if the guard changed and the disk accepts the write.
+
+        The snapshot is durable with the next sync.
+        """
         with self._state.writing:
             if self._guard is not None and self.snapshots.outdated:
                 self.write_snapshot(self._guard)
 
     def write_snapshot(self, guard: AppendGuard) -> None:
-        """Snapshots the guard, if the disk takes it; durable with the next sync. Under `writing`."""
+        """Writes a snapshot of the guard, if the disk accepts the write. The caller holds `writing`.
+
+        The snapshot is durable with the next sync.
+        """
         held = self.snapshots.write(guard)
         if held is not None:
             with self._state.lock:
                 self._state.unsynced.add_snapshot(guard.offset, held)
 
     def forget(self) -> None:
-        """The log is being cut: the next append has the guard made again."""
+        """Drops the guard because the log is being cut: the next append builds it again."""
         self._guard = None
 
     def rebuild_behind(self, offset: int) -> None:
-        """The next append makes the guard again, of all batches; snapshots behind `offset` lack some."""
+        """Drops the guard, so that the next append builds it again from all batches.
+
+        Also removes the snapshots above `offset`, because they lack some batches.
+        """
         state = self._state
         with state.syncing, state.writing:
             with state.lock:

@@ -1,7 +1,7 @@
-"""The healer of a partition's log: sound batches in the place of damaged ones (DESIGN 4, 2c).
+"""The healer of a partition's log: replaces damaged batches by sound batches (DESIGN 4, 2c).
 
-It works beside appends and readers, which it keeps off only for the moment in which the new file takes the
-old one's name. Neighbours: `healing` has the steps, `damage` knows the ranges.
+It works beside appends and reads, and keeps them off only for the moment in which the new file takes the
+name of the old file. Neighbours: `healing` has the steps, `damage` has the ranges.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class LogHealer:
         self._guard = guard
 
     def heal(self, damage: DamagedRange, data: Bytes, leader_epoch: int) -> int | None:
-        """Puts another replica's batches in the place of damaged ones, from the range's beginning on (2c).
+        """Replaces damaged batches by another replica's batches, from the beginning of the range on (2c).
 
-        Returns where they end, durably; None: nothing was done, because the segment is not closed and
-        on disk yet, or because another damage than this was found there. `leader_epoch`: no batch is of
-        a later one. Raises `DataCorrupt` and `OutOfSequence` for what does not belong there,
-        and OSError; nothing has changed then.
+        Returns the offset where the new batches end, durably. None: nothing was done, because the segment
+        is not closed and on disk yet, or because the damage found there is not `damage`. `leader_epoch`:
+        no batch may have a later epoch. Raises `DataCorrupt` and `OutOfSequence` for batches that do not
+        belong there, and OSError; then nothing has changed.
         """
         state = self._state
         history, segments = state.tail.history, state.segments
@@ -55,7 +55,7 @@ class LogHealer:
                 return None
             files.rename(path, segment.path)
             segment.replaced(size)
-        # Before the list forgets the damage. Writers do not wait for it.
+        # The new name must be durable before the list forgets the damage. Writers do not wait for this.
         files.sync_dir(state.folder)
         self._damage.map_segment(segment)
         if self._guard.has_gaps:

@@ -1,13 +1,14 @@
-"""Putting back what rotted: a damaged range's batches, as another replica has them (DESIGN 4, 2c and 4.8).
+"""The steps that replace rotten batches by the same batches from another replica (DESIGN 4, 2c and 4.8).
 
-The segment is copied into a new file with the sound batches in the place of the damaged bytes, and
-that file takes the segment's name: a crash leaves the old one or the new one, whole. Only a closed
-segment that is wholly on disk is changed, so nobody writes to it meanwhile; whoever reads it goes on
-in the old file. Batches are taken only if both CRCs hold, offsets follow, and each is of the epoch that
-this log's own history has there: within an epoch there is one batch at an offset (R1).
+The segment is copied into a new file with sound batches in the place of the damaged bytes. Then that
+file takes the segment's name, so a crash leaves either the old file or the new file, whole. Only a closed
+segment that is wholly on disk is changed, so no append writes to it during the copy; reads that have the
+old file open continue in it. Batches are accepted only if both CRCs are right, their offsets follow each
+other, and each batch has the epoch that this log's own history has at its offset: within an epoch there is
+only one batch at an offset (R1).
 
-Neighbours: `healer` puts the new file in its place, `scan` finds the damage
-again, `upkeep.healer` asks the other replicas.
+Neighbours: `healer` puts the new file in its place, `scan` finds the damage again, `upkeep.healer` requests
+batches from the other replicas.
 """
 
 from __future__ import annotations
@@ -24,23 +25,23 @@ from tidelog_broker.storage.segments.scan import DamagedRange, Sound, scan
 from tidelog_broker.storage.segments.segment import Segment
 
 COPY_BYTES = 4 << 20
-"""Copied at a time."""
+"""The bytes that are copied at a time."""
 
 SEGMENT_BYTES_HARD_MAX = (4 << 30) - 1
-"""A position has 32 bits."""
+"""The limit of a file, because a position has 32 bits."""
 
 
 class Hole(NamedTuple):
-    """Where damaged bytes stand in a segment's file."""
+    """The place of damaged bytes in a segment's file."""
 
     position: int
     end: int
     size: int
-    """Of the whole file."""
+    """The size of the whole file."""
 
 
 def find_hole(segment: Segment, damage: DamagedRange) -> Hole | None:
-    """Where a damaged range lies; None: it is not damaged any more, or not in that way.
+    """Where the damaged range lies in the file; None: the range is sound now, or its bounds have changed.
 
     Reads the whole segment. Raises OSError.
     """
@@ -63,7 +64,7 @@ def find_hole(segment: Segment, damage: DamagedRange) -> Hole | None:
 def check_for_range(
     data: Bytes, segment: Segment, epochs: LeaderEpochs, damage: DamagedRange, leader_epoch: int
 ) -> int:
-    """Where the batches in `data` end, if they may stand at the range's beginning.
+    """The offset where the batches in `data` end, if they belong at the beginning of the range.
 
     Raises `DataCorrupt` and `OutOfSequence`.
     """
@@ -82,10 +83,10 @@ def check_for_range(
 def write_healed(
     files: Files, path: str, segment: Segment, hole: Hole, data: Bytes, *, complete: bool
 ) -> int:
-    """Writes the segment's batches with `data` in the hole to `path`, durably; the bytes of the file.
+    """Writes the segment with `data` in the hole to `path`, durably; returns the size of the new file.
 
-    Not `complete`: more is to come behind `data`; zeros stand there until then. Raises OSError and
-    `DataCorrupt`, and leaves nothing then.
+    Not `complete`: more batches will follow after `data`; until then there are zeros. Raises OSError and
+    `DataCorrupt`, and then leaves no file.
     """
     behind = hole.position + len(data)
     following = behind if complete else max(hole.end, behind)
