@@ -11,7 +11,7 @@
 - `write_batch`, `replicated`  the batches that a leader and a follower write, and those that they refuse
 - `unsynced`   the files that the next flush must sync
 - `tail_cache` recent batches in memory
-- `recovery`   opens a log after any stop that was not clean; `recovery_scan` reads its tail
+- `recovery`   opens a log after a clean stop or a crash; `recovery_scan` reads its tail
 
 State that all logs of a data directory share belongs in `directory`.
 """

@@ -1,10 +1,10 @@
 """The log of one partition: a reader, a writer, a flusher, a cutter and a healer over one state.
 
-Neighbours: `state` has what they share and the locks over it; `recovery` opens a log after a crash,
+Neighbours: `state` has the shared state and its locks; `recovery` opens a log after a crash,
 `directory.store` has all logs of a data directory. Blocking.
 
-A log knows its end (LEO), its start (LSO) and what is durable. The committed part (HW) is known to the
-replica, which passes it as a limit to reads.
+A log knows its end (LEO), its start (LSO) and its durable part. The replica knows the committed part (HW),
+and passes it as a limit to reads.
 """
 
 from __future__ import annotations
@@ -73,11 +73,11 @@ class PartitionLog:
         self.cutter = LogCutter(state, self.damage, self.guarding, self.writer)
         self.healer = LogHealer(state, self.damage, self.guarding)
         self.assignment = 0
-        """Of this replica: which of the replicas that its broker has had of the partition (R16)."""
+        """The assignment of this replica, among all replicas that the broker has had of a partition (R16)."""
         self.page_cache = False
-        """A mark on the disk says that the log may hold what counted without a flush (R17)."""
+        """A mark on the disk says that the log may hold records that counted without a flush (R17)."""
         self.recovered = False
-        """The log was not as a clean stop leaves it when it was opened."""
+        """When the log was opened, it was not in the state that a clean stop leaves."""
         self.cut_bytes = 0
         """Bytes that the last recovery cut off and kept."""
 
@@ -87,7 +87,7 @@ class PartitionLog:
             f"leo={self.end_offset} durable={self.durable_offset} segments={len(self.segments)}>"
         )
 
-    # --- what it is
+    # --- identity and settings
 
     @property
     def folder(self) -> str:
@@ -110,11 +110,11 @@ class PartitionLog:
         return self._state.config
 
     def configure(self, config: LogConfig) -> None:
-        """Takes changed settings, from the next append on."""
+        """Applies changed settings, from the next append on."""
         self._state.config = config
         self.guarding.follow_config()
 
-    # --- what it holds
+    # --- content
 
     @property
     def start_offset(self) -> int:
@@ -138,7 +138,7 @@ class PartitionLog:
 
     @property
     def epochs(self) -> LeaderEpochs:
-        """Which leader epoch began where (R5)."""
+        """The history: at which offset each leader epoch began (R5)."""
         return self._state.epochs
 
     @property
@@ -148,7 +148,7 @@ class PartitionLog:
 
     @property
     def segments(self) -> list[Segment]:
-        """Oldest first; the last is the active one; never empty. Replaced, never changed."""
+        """The segments, oldest first; the last is active. Never empty. A change replaces the whole list."""
         return self._state.segments
 
     @property
@@ -160,68 +160,68 @@ class PartitionLog:
         return sum(segment.size for segment in self._state.segments)
 
     def bytes_from(self, offset: int) -> int:
-        """About how many bytes lie from `offset` to the end; rather too many."""
+        """About how many bytes lie from `offset` to the end; the estimate is rather too high."""
         return self.reader.bytes_from(offset)
 
     @property
     def guard(self) -> AppendGuard:
-        """The append guard, brought up to the log's end when first asked for."""
+        """The append guard; the first use builds it up to the log's end."""
         return self.guarding.current
 
     @property
     def damaged(self) -> list[DamagedRange]:
-        """What is known to be unreadable. Replaced, never changed."""
+        """The ranges that are known to be unreadable. The list is replaced, never changed."""
         return self._state.damaged
 
     @property
     def abandoned(self) -> bool:
-        """A write ended in an unforeseen exception; only a start may open the log again."""
+        """A write ended in an unforeseen exception, so only a start may open the log again."""
         return self._state.abandoned
 
     # --- marks on the disk
 
     def mark_page_cache(self) -> None:
-        """What is written may count from now on, flushed or not (R17). Durable at the end; raises OSError."""
+        """Marks that records may now count before they are flushed (R17). Durable; raises OSError."""
         if not self.page_cache:
             mark_page_cache(self._state.files.files, self.folder)
             self.page_cache = True
 
     def clear_page_cache(self) -> None:
-        """Everything that counted without a flush is flushed. Raises OSError."""
+        """Removes the mark, once all records that counted without a flush are flushed. Raises OSError."""
         if self.page_cache:
             clear_page_cache(self._state.files.files, self.folder)
             self.page_cache = False
 
     @property
     def suspect(self) -> bool:
-        """The log may lack what was acknowledged (2b, R6)."""
+        """The log may lack acknowledged records (2b, R6)."""
         return self._state.suspect
 
     def mark_suspect(self, reason: str) -> None:
-        """The log may lack what was acknowledged (R6); durable when it returns. Raises OSError.
+        """Marks that the log may lack acknowledged records (R6); durable when it returns. Raises OSError.
 
-        So the replica is registered as suspect even if this run ends before it could register.
+        So the broker registers the replica as suspect even if this run ends before the registration.
         """
         if not self._state.suspect:
             write_suspicion(self._state.files.files, self.folder, reason)
             self._state.suspect = True
 
     def clear_suspect(self) -> None:
-        """The replica was compared with its peers, or an operator accepts it as it is."""
+        """Removes the mark: the replica was compared with its peers, or an operator accepts it as it is."""
         clear_suspicion(self._state.files.files, self.folder)
         self._state.suspect = False
 
     def recall(
         self, *, suspect: bool, page_cache: bool, damaged: list[DamagedRange], assignment: int
     ) -> None:
-        """At a start: what the marks in the folder say."""
+        """Takes over the marks in the folder, at a start."""
         self._state.suspect = suspect
         self._state.damaged = damaged
         self.page_cache = page_cache
         self.assignment = assignment
 
     def close(self) -> None:
-        """Lets go of the files; what is unsynced stays so. Appends are refused from now on."""
+        """Releases the files without a sync. Appends are refused from now on."""
         state = self._state
         with state.syncing, state.writing:
             with state.lock:

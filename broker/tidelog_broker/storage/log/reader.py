@@ -1,7 +1,7 @@
 """The reader of a partition's log: verified batches by offset and by time.
 
-Any number of threads read at a time, beside a writer. Neighbours: batches come from `tail_cache` or from
-`segments.reading`; `damage` refuses ranges that cannot be read.
+Any number of threads may read at the same time, beside a writer. Neighbours: batches come from `tail_cache`
+or from `segments.reading`; `damage` refuses ranges that cannot be read.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class LogReader:
         self._damage = damage
 
     def read_cached(self, offset: int, bytes_max: int, limit: int) -> Chunk | None:
-        """Batches from memory, from one that begins at `offset` on; None: not cached."""
+        """Batches from memory; the first begins at `offset`. None: not cached."""
         return self._state.tail.read(offset, bytes_max, limit)
 
     def is_cached(self, offset: int) -> bool:
@@ -34,26 +34,29 @@ class LogReader:
     def read(
         self, offset: int, bytes_max: int, limit: int, place: tuple[int, int] | None = None
     ) -> Chunk | None:
-        """Verified whole batches from the one that holds `offset` on, below `limit`; None: nothing there.
+        """Verified whole batches below `limit`; the first holds `offset`. None: there is none.
 
-        About `bytes_max` bytes, but at least one batch. `place` is an earlier chunk's
-        hint. Raises `OffsetOutOfRange` below the LSO and `DataCorrupt` for a range whose
+        Returns about `bytes_max` bytes, but at least one batch. `place` is the hint of an earlier
+        chunk. Raises `OffsetOutOfRange` below the LSO, and `DataCorrupt` for a range whose
         bytes fail their checks.
         """
         self._refuse_below_start(offset)
         return self._read(offset, bytes_max, limit, place)
 
     def read_stored(self, offset: int, bytes_max: int, limit: int) -> Chunk | None:
-        """As `read`, for another replica: what lies below the LSO too, as long as it is there."""
+        """Like `read`, for another replica: also returns batches below the LSO, if they are still stored."""
         return self._read(offset, bytes_max, limit, None)
 
     def find_time(self, timestamp_us: int, limit: int) -> int | None:
-        """The offset of the first record at or after a time, below `limit`; None: none yet (F7)."""
+        """The offset of the first record below `limit` at or after a time; None: no such record yet (F7)."""
         found = first_at_time(self._state.segments, timestamp_us, self._state.start_offset)
         return found if found is not None and found < limit else None
 
     def bytes_from(self, offset: int) -> int:
-        """About how many bytes lie from `offset` to the end; rather too many, as no index is loaded."""
+        """About how many bytes lie from `offset` to the end.
+
+        The estimate is rather too high, because no index is loaded.
+        """
         total = 0
         for segment in reversed(self._state.segments):
             total += segment.size
@@ -77,7 +80,7 @@ class LogReader:
             try:
                 return read_chunk(segment, offset, bytes_max, limit, place)
             except DataCorrupt:
-                # The file is scanned once, to find what can be read behind the damage.
+                # Scans the file once, to find the readable batches after the damage.
                 self._damage.map_segment(segment)
                 self._damage.refuse(offset)
                 return read_chunk(segment, offset, bytes_max, limit, None)

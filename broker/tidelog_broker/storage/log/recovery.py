@@ -1,15 +1,19 @@
-"""Opening a log after anything but a clean stop (DESIGN 4, 2a–2d).
+"""Opens a log after any stop, clean or not (DESIGN 4, 2a–2d).
 
-The rules in short. Below the recovery point everything was durable: what is missing
-there is corruption. Past it the kernel's boot id decides: the same boot means that the
-page cache lived, so only a last batch inside which the file ends is torn; another boot
-means that the pages of the last flush round reached the disk in any order, so the log
-ends at the first unsound batch. A log is suspect if that batch lacks no part (`torn`), or
-if a sound one stands behind it. Nothing is cut silently: what is cut is kept, and a log
-whose end or history is unknown is quarantined as a whole.
+The rules in short. Below the recovery point everything was durable, so missing bytes there
+are corruption. Past it, the kernel's boot id decides:
 
-Neighbours: `contents` reads what lies in a partition's folder, `scan` tells sound batches
-from others, `store` decides which logs are opened.
+- The same boot means that the page cache survived. So a batch can be torn only if it is the
+  last batch and the file ends inside it.
+- Another boot means that the pages of the last flush round reached the disk in any order. So
+  the log ends at the first unsound batch.
+
+A log is suspect if the unsound batch at its end lacks no part (`scan.may_be_torn`), or if a
+sound batch follows it. Nothing is cut silently: the cut bytes are kept, and a log whose end or
+history is unknown is quarantined as a whole.
+
+Neighbours: `contents` reads a partition's folder, `scan` tells sound batches from unsound
+batches, `opening` decides which logs are opened.
 """
 
 from __future__ import annotations
@@ -30,23 +34,23 @@ from tidelog_broker.storage.segments.segment import Segment
 
 
 class LastRun(NamedTuple):
-    """What the checkpoints of the last run say about one partition."""
+    """The state of one partition in the checkpoints of the last run."""
 
     recovery_point: RecoveryPoint | None
     log_start_offset: int
     same_boot: bool
-    """The kernel runs since before the last start of the broker, so the page cache lived."""
+    """The kernel has not booted since the last start of the broker, so the page cache survived."""
 
 
 def open_clean(place: Place, end: CleanEnd, log_start_offset: int) -> PartitionLog | None:
-    """A log as a clean stop left it, without reading it; None when its files say otherwise."""
+    """Opens a log that a clean stop left, without reading it; None if its files do not match the mark."""
     check_identity(place.files, place.folder, place.key, place.assignment)
     if starting_over.is_marked(place.files.files, place.folder):
         return None
     contents = read_contents(place.files, place.folder, place.key, log_start_offset)
     segments = contents.segments
     if end.size == 0 and (not segments or segments[-1].base_offset < end.segment_base):
-        # The active segment had no file yet. What lies below the LSO need not be there.
+        # The active segment had no file yet. Segments below the LSO may be missing.
         if not segments and end.segment_base > log_start_offset:
             return None
         segments.append(Segment(place.files, place.folder, end.segment_base, place.key))
@@ -58,7 +62,7 @@ def open_clean(place: Place, end: CleanEnd, log_start_offset: int) -> PartitionL
     active.next_offset = end.log_end_offset
     epochs = _epochs(place, whole=True)
     if epochs.recovered(end.log_end_offset) is not None:
-        # The first write of an epoch failed, and its entry stayed.
+        # The first write of an epoch failed, and the epoch's entry stayed in the file.
         return None
     log = _log(place, contents, epochs, max(log_start_offset, segments[0].base_offset))
     log.damage.know(log.damaged)
@@ -66,9 +70,9 @@ def open_clean(place: Place, end: CleanEnd, log_start_offset: int) -> PartitionL
 
 
 def recover(place: Place, last_run: LastRun) -> PartitionLog:
-    """A log as a crash left it, brought to a state that is durable and true.
+    """Opens a log that a crash left, and brings it to a durable and correct state.
 
-    Raises `Quarantine` and `Stray`, which leave everything as it is, `StorageFailure` and OSError.
+    Raises `Quarantine` and `Stray`, and then leaves everything as it is. Raises `StorageFailure` and OSError.
     """
     check_identity(place.files, place.folder, place.key, place.assignment)
     emptied = _start_over(place)
@@ -84,7 +88,8 @@ def recover(place: Place, last_run: LastRun) -> PartitionLog:
         segments.append(Segment(place.files, place.folder, base, place.key))
     tail = RecoveryScan(place, epochs, last_run.same_boot)
     if _front_is_missing(segments, last_run):
-        # As behind a hole further on: the first file's name never came to the disk, a later one's did.
+        # Like a gap further on in the log: the name of the first file never reached the disk, and the
+        # name of a later file did.
         tail.set_aside(segments)
         segments[:] = [Segment(place.files, place.folder, last_run.log_start_offset, place.key)]
     at = _segment_of(segments, point)
@@ -94,21 +99,21 @@ def recover(place: Place, last_run: LastRun) -> PartitionLog:
         assert point is not None
         position, expected = point.position, point.offset
     contents.segments = tail.scan(segments, at, position, expected)
-    # What was renamed, created or removed may be known to the page cache only, also after
-    # another boot: a start that died half-way leaves such things too.
+    # Renames, creations and removals may be in the page cache only. That is possible after another boot
+    # too, because an earlier start of this boot may have died half-way.
     sync_found(place.files.files, place.folder)
     if tail.scanned:
-        # Like the batches: the entries that were read may have been page cache only.
+        # As with the batches, the entries may have been read from the page cache only.
         with place.files.use(f"{place.folder}/{EPOCHS_FILE}") as file:
             flush_found(file, f"{place.folder}/{EPOCHS_FILE}")
     return _settle(place, contents, epochs, tail, last_run)
 
 
 def _front_is_missing(segments: list[Segment], last_run: LastRun) -> bool:
-    """Whether the log's first batches are gone, which no flush had made durable.
+    """Whether the log's first batches are missing, and no flush had made them durable.
 
-    Retention is not why: the start offset is durable before a file goes. Taken for the
-    log's start, the gap would tell others that these offsets were deleted (R11).
+    Retention cannot be the cause, because the start offset is durable before a file is removed. If the
+    log's start moved over the gap, other replicas would believe that these offsets were deleted (R11).
     """
     first, point, start = segments[0], last_run.recovery_point, last_run.log_start_offset
     if first.base_offset <= start or (point and point.offset > start):
@@ -121,12 +126,12 @@ def _front_is_missing(segments: list[Segment], last_run: LastRun) -> bool:
 def _settle(
     place: Place, contents: Contents, epochs: LeaderEpochs, tail: RecoveryScan, last_run: LastRun
 ) -> PartitionLog:
-    """Fits everything beside the batches to the end that was found, durably, before anything is appended."""
+    """Makes all other files agree with the log end that was found, durably, before the first append."""
     files = place.files.files
     start = max(last_run.log_start_offset, contents.segments[0].base_offset)
     changed = emptied = False
     if contents.segments[-1].next_offset < start:
-        # LEO < LSO: everything that is left lies below the start.
+        # LEO < LSO: all records that are left lie below the start.
         for segment in contents.segments:
             segment.remove()
         contents.segments = [Segment(place.files, place.folder, start, place.key)]
@@ -136,7 +141,7 @@ def _settle(
     end = contents.segments[-1].next_offset
     if remove_guard_snapshots(place.files, place.folder, above=end) or changed:
         sync_found(files, place.folder)
-    # The history of an emptied log would speak for records that are gone.
+    # The history of an emptied log would describe records that are removed.
     kept = LeaderEpochs() if emptied else epochs.recovered(end)
     if kept is not None or _has_more(place, epochs):
         save_epochs(place.files, place.folder, *place.key, kept or epochs)
@@ -148,21 +153,26 @@ def _settle(
 
 
 def _has_more(place: Place, epochs: LeaderEpochs) -> bool:
-    """Whether entries that never came to the disk left something behind the history: after a clean stop it
-    would pass for damage."""
+    """Whether entries that never fully reached the disk left bytes after the history.
+
+    After a clean stop, these bytes would look like damage.
+    """
     with place.files.use(f"{place.folder}/{EPOCHS_FILE}") as file:
         return file.size() > epochs.file_bytes
 
 
 def _start_over(place: Place) -> PartitionLog | None:
-    """Goes on with what `PartitionLog.restart_at` began; who calls saves the start, then removes the mark."""
+    """Completes an interrupted `LogCutter.restart_at`; None: there is no mark.
+
+    The caller saves the start, then removes the mark.
+    """
     try:
         beginning = starting_over.marked(place.files.files, place.folder)
     except starting_over.MarkLost as error:
         raise Quarantine(str(error)) from None
     if beginning is None:
         return None
-    # The mark that was read may be known to the page cache only.
+    # The mark may have been in the page cache only.
     sync_found(place.files.files, place.folder)
     starting_over.empty(place.files, place.folder, place.key, beginning.epochs)
     page_cache = place.files.files.exists(f"{place.folder}/{PAGE_CACHE_FILE}")
@@ -199,9 +209,9 @@ def _epochs(place: Place, *, whole: bool) -> LeaderEpochs:
 
 
 def _segment_of(segments: list[Segment], point: RecoveryPoint | None) -> int | None:
-    """Where scanning begins: the index of the recovery point's segment, None: the log's first byte.
+    """The index of the recovery point's segment, where the scan begins; None: at the log's first byte.
 
-    Raises `Quarantine` when the files end below it: that part was durable.
+    Raises `Quarantine` if the files end below the recovery point, because that part was durable.
     """
     if point is None or segments[0].base_offset > point.segment_base:
         return None

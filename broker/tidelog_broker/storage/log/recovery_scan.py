@@ -1,7 +1,7 @@
-"""The tail of a log after a crash: read from the disk itself (2a), ended where it ends (2b).
+"""The scan of a log's tail after a crash: reads it from the disk itself (2a) and finds the log's end (2b).
 
-Neighbours: `recovery` decides with it, `segments.scan` tells sound batches from others. Cut bytes are kept
-beside the log.
+Cut bytes are kept beside the log. Neighbours: `recovery` uses the result, `segments.scan` tells sound
+batches from unsound batches.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from tidelog_broker.storage.segments.scan import (
 from tidelog_broker.storage.segments.segment import Segment
 
 COPY_BYTES = 4 << 20
-"""Copied at a time into a `.cut-…` file."""
+"""The bytes that are copied at a time into a `.cut-…` file."""
 
 WHOLE_BATCHES = "there are whole batches in what was cut"
 
 
 class Quarantine(Exception):
-    """The end or the history of a log is unknown: its folder is set aside as it is (2c)."""
+    """The end or the history of a log is unknown, so its folder is set aside as it is (2c)."""
 
 
 class Place(NamedTuple):
-    """Which log, and where."""
+    """The log that is recovered, and its folder."""
 
     files: OpenFiles
     cache: TailCache
@@ -51,7 +51,7 @@ class Place(NamedTuple):
 
 @dataclass(slots=True)
 class RecoveryScan:
-    """The part past the recovery point: read from the disk itself (2a), ended where it ends (2b)."""
+    """Scans the part of a log past the recovery point, and cuts the log at its end (2a, 2b)."""
 
     place: Place
     epochs: LeaderEpochs
@@ -60,10 +60,10 @@ class RecoveryScan:
     suspect: bool = False
     cut_bytes: int = 0
     scanned: bool = False
-    """There was anything past the recovery point."""
+    """There were bytes past the recovery point, or a file that had to be flushed."""
 
     def scan(self, segments: list[Segment], at: int, position: int, expected: int) -> list[Segment]:
-        """The segments that are left of the log; scanning begins in number `at`."""
+        """Scans from `position` in segment number `at` on; returns the segments that are left of the log."""
         if at > 0:
             self._check_end(segments[at - 1])
         for number in range(at, len(segments)):
@@ -85,7 +85,7 @@ class RecoveryScan:
                     self.set_aside(segments[number + 1 :])
                     return segments[: number + 1]
             elif number == at and self.place.files.files.exists(segment.path):
-                # The cut that ended it here may be known to the page cache only (R1).
+                # A cut may have ended the file here, and may be in the page cache only (R1).
                 self.scanned = True
                 with segment.opened() as file:
                     flush_found(file, segment.path)
@@ -93,7 +93,7 @@ class RecoveryScan:
         return segments
 
     def _check_end(self, segment: Segment) -> None:
-        """The segment in front of the scanned part was durable as a whole."""
+        """Looks for damage at the end of the segment before the scanned part; all of it was durable."""
         end = segment.base_offset
         for _, header in segment.walk_past_damage(max(segment.index.last_position, 0)):
             end = header.next_offset
@@ -103,7 +103,7 @@ class RecoveryScan:
             segment.adopt_index(found.index, found.bytes)
 
     def _scan_file(self, segment: Segment, file_bytes: int, is_last: bool) -> bool:
-        """Scans one file from `segment.size` on; whether the log ends in it before its last byte."""
+        """Scans one file from `segment.size` on; returns whether the log ends before the file's last byte."""
         with segment.opened() as file:
             flush_found(file, segment.path)
             file.drop_cache(segment.size, file_bytes - segment.size)
@@ -119,7 +119,7 @@ class RecoveryScan:
                 header = found.header
                 if not self.epochs.knows(header.leader_epoch, header.base_offset):
                     self._unknown_epoch(segment, found)
-                    # Never acknowledged: a flush makes the history durable before the batches.
+                    # The batch was never acknowledged: a flush makes the history durable before batches.
                     self._cut(segment, file, found.position, file_bytes, None)
                     return True
                 if damaged_at is not None:
@@ -130,7 +130,7 @@ class RecoveryScan:
         return False
 
     def _is_end(self, segment: Segment, found: Unsound, is_last: bool) -> bool:
-        """Whether the log ends at unsound bytes; else they are damage. Raises `Quarantine`."""
+        """Whether the log ends at unsound bytes; otherwise the bytes are damage. Raises `Quarantine`."""
         if not self.same_boot or (found.cut_short and is_last):
             return True
         if found.next_position is None:
@@ -146,18 +146,18 @@ class RecoveryScan:
             )
 
     def _cut(self, segment: Segment, file: File, position: int, file_bytes: int, doubt: str | None) -> None:
-        """Ends the log at the unsound bytes, which are kept beside it (2b).
+        """Cuts the log at `position`, and keeps the cut bytes beside it (2b).
 
-        `doubt`: why they may have been acknowledged; None: they were not.
+        `doubt`: why the cut bytes may have been acknowledged; None: they were not acknowledged.
         """
         files = self.place.files.files
         rest = file_bytes - position
-        # A size that came to the disk without its pages reads as zeros: nothing to keep.
+        # If the file size reached the disk and its pages did not, the bytes are zeros: nothing to keep.
         if doubt or rest > COPY_BYTES or file.pread(rest, position).strip(b"\0"):
             try:
                 _keep(self.place, segment, position, file_bytes)
             except OSError as error:
-                # A full disk must not keep a broker down for a batch that was never whole.
+                # A full disk must not stop a broker's start because of a batch that was never whole.
                 if doubt or error.errno not in FULL_DISK_ERRNOS:
                     raise
             self.cut_bytes += file_bytes - position
@@ -168,7 +168,7 @@ class RecoveryScan:
         sync_found(files, self.place.folder)
 
     def set_aside(self, segments: list[Segment]) -> None:
-        """Renames whole segments behind the log's end out of the way."""
+        """Renames the segments after the log's end to `.cut-…`, and removes those that are empty."""
         files = self.place.files
         for segment in segments:
             segment.remove_index()
@@ -195,7 +195,7 @@ class RecoveryScan:
 
 
 def _doubt(segment: Segment, file: File, found: Unsound, file_bytes: int) -> str | None:
-    """Why what is cut may have been acknowledged; None: it is what a torn write leaves (2b)."""
+    """Why the cut bytes may have been acknowledged; None: a torn write leaves bytes like these (2b)."""
     if found.next_position is not None:
         return WHOLE_BATCHES
     if not may_be_torn(file, found, file_bytes, *segment.key):
