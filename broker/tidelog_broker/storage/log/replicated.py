@@ -1,8 +1,8 @@
-"""What a follower checks before it writes batches as its leader stores them (F2, R1, R5).
+"""The checks of a follower before it writes batches exactly as its leader stores them (F2, R1, R5).
 
-They come with both CRCs, offsets, epochs and append times, and are written as they are.
-Everything is checked before anything is written. Neighbours: `partition_log` writes them, and
-`write_batch` collects what goes into one write.
+The batches arrive with both CRCs, offsets, epochs and append times, and are written unchanged. All
+batches are checked before any batch is written. Neighbours: `writer` writes them, and `write_batch`
+collects the batches of one write.
 """
 
 from __future__ import annotations
@@ -22,38 +22,42 @@ from tidelog_broker.storage.points import PartitionKey
 
 
 class OutOfSequence(TidelogError):
-    """Sound batches that do not continue this log: they answer a question that was about another one."""
+    """Sound batches that do not continue this log: they answer a request about another state of the log."""
 
     code = "OUT_OF_SEQUENCE"
 
 
 class Received(NamedTuple):
-    """A checked batch of a leader."""
+    """A batch of a leader that passed the checks."""
 
     header: BatchHeader
     batch: memoryview
     message_ids: tuple[tuple[int, str], ...]
-    """(offset, id) of the records that are deduplicated (F4)."""
+    """(offset, message id) of the records that are deduplicated (F4)."""
 
 
 class Continuation(NamedTuple):
-    """What may come next."""
+    """The point from which a batch may continue the log."""
 
     end_offset: int
     last_epoch: int | None
-    """Of the last record; None: the log holds none."""
+    """The epoch of the last record; None: the log holds no record."""
     leader_epoch: int
-    """Of the leader that is followed: no batch is of a later one."""
+    """The epoch of the leader; no batch may have a later epoch."""
 
 
 def base_of_first(data: Bytes) -> int:
-    """Where the first batch begins, as it says; raises `DataCorrupt` if there is none."""
+    """The base offset in the header of the first batch; raises `DataCorrupt` if there is no batch."""
     header, _ = next(_split(memoryview(data), 0))
     return header.base_offset
 
 
 def check_received(data: Bytes, key: PartitionKey, after: Continuation) -> list[Received]:
-    """The batches in `data`; raises `DataCorrupt` for bytes that are none, `OutOfSequence` for others."""
+    """Checks and returns the batches in `data`.
+
+    Raises `DataCorrupt` for bytes that are not sound batches, and `OutOfSequence` for batches that do not
+    continue the log.
+    """
     found: list[Received] = []
     expected, epoch = after.end_offset, after.last_epoch or 0
     for header, batch in _split(memoryview(data), after.end_offset):
@@ -92,7 +96,7 @@ def _split(data: memoryview, offset: int) -> Iterator[tuple[BatchHeader, memoryv
 
 
 def _check_fields(header: BatchHeader) -> None:
-    """What the CRCs do not say: that the leader made sense."""
+    """Checks header fields that can be wrong although the CRCs are right."""
     if header.length > BATCH_BYTES_HARD_MAX:
         raise DataCorrupt(
             f"a leader sent a batch of {header.length} bytes; {BATCH_BYTES_HARD_MAX} is the bound (F3)",

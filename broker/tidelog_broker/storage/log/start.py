@@ -1,4 +1,4 @@
-"""Where a partition's log begins (R11): the log start offset moves, then whole segments below it are removed.
+"""The start of a partition's log (R11): moves the log start offset, then removes whole segments below it.
 
 Neighbours: `directory.retention` says how far the start should move, `directory.checkpoint` makes it durable.
 """
@@ -23,29 +23,29 @@ class LogStart:
         self._flusher = flusher
 
     def advance(self, offset: int) -> None:
-        """Moves the LSO forward, which is saved by then; the files stay until `remove_files_below`."""
+        """Moves the LSO forward; it must be saved before. The files stay until `remove_files_below`."""
         state = self._state
         with state.lock:
             state.start_offset = max(state.start_offset, min(offset, state.end_offset))
 
     @property
     def has_files_below(self) -> bool:
-        """Whether `remove_files_below` has anything to do."""
+        """Whether there are segments that `remove_files_below` would remove."""
         segments = self._state.segments
         return len(segments) > 1 and segments[0].next_offset <= self._state.start_offset
 
     def remove_files_below(self) -> int:
-        """Unlinks segments wholly below the LSO, oldest first; their bytes.
+        """Unlinks segments wholly below the LSO, oldest first; returns their size in bytes.
 
-        The LSO must be durable before (DESIGN 4, 2b). Raises OSError; what is left then stays
-        a part of the log, so that the same call may be repeated. Raises `StorageFailure`.
+        The LSO must be durable before (DESIGN 4, 2b). Raises OSError; then the segments that are left
+        stay in the log, so the same call may be repeated. Raises `StorageFailure` if a flush fails.
         """
         state = self._state
         end = max(
             (s.next_offset for s in state.segments[:-1] if s.next_offset <= state.start_offset), default=0
         )
         if end and self._guard.snapshots.durable_offset < end:
-            # What the guard knows of these segments is kept, unless the disk has no room for it.
+            # Saves what the guard learned from these segments, unless the disk has no room for it.
             with state.writing:
                 self._guard.write_snapshot(self._guard.current)
             try:
@@ -62,14 +62,14 @@ class LogStart:
         return sum(segment.size for segment in gone)
 
     def _release_files_below(self) -> list[Segment]:
-        """Takes segments wholly below the LSO out of the log. Raises OSError, and then it has all of them."""
+        """Takes segments wholly below the LSO out of the log. Raises OSError, and then changes nothing."""
         state = self._state
         with state.syncing, state.writing:
             segments = state.segments
             gone = [one for one in segments[:-1] if one.next_offset <= state.start_offset]
             if not gone:
                 return []
-            # Of what the first file still holds the history tells the epoch, below the start as well.
+            # The history keeps the epochs of all records in the first file, even of those below the start.
             kept = state.epochs.forget_below(segments[len(gone)].base_offset)
             if kept is not None:
                 state.replace_epochs(kept)
@@ -81,7 +81,7 @@ class LogStart:
             return gone
 
     def _keep_again(self, left: list[Segment]) -> None:
-        """What could not be unlinked is part of the log again, unless the log begins elsewhere by now."""
+        """Returns segments that could not be unlinked to the log, unless the log now begins elsewhere."""
         state = self._state
         with state.syncing, state.writing, state.lock:
             if state.segments[0].base_offset == left[-1].next_offset:

@@ -1,14 +1,14 @@
-"""What a partition's log consists of, and the locks over it: the one state that all parts of a log share.
+"""The state of a partition's log, which all parts of the log share, and the locks that protect it.
 
-The parts (`reader`, `writer`, `flusher`, `start`, `cutter`, `healer`, and the log's `guarding` and
-`damage`) hold no state of the log of their own. Neighbour: `partition_log` puts them together.
+The parts (`reader`, `writer`, `flusher`, `start`, `cutter`, `healer`, `guarding` and `damage`) hold no
+separate copy of this state. Neighbour: `partition_log` puts the parts together.
 
 Four locks, always taken in this order:
 
-1. `syncing`: one flush at a time, and nothing that must not run beside a flush.
-2. `writing`: appends, rolls and cuts take turns.
-3. `damage.saving` (`damage`): one writer of the list of damage on disk.
-4. `lock`: for moments, over what readers and a flush take from the writer.
+1. `syncing`: held by one flush at a time, and by work that must not run beside a flush.
+2. `writing`: held in turn by appends, rolls and cuts.
+3. `damage.saving` (`damage`): held by the writer of the list of damage on disk.
+4. `lock`: held only for a moment, to protect the fields that the writer shares with readers and flushes.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class LogState:
         self.writing = threading.RLock()
         self.lock = threading.Lock()
         self.segments = segments
-        """Oldest first; the last is the active one; never empty. Replaced, never changed."""
+        """Oldest first; the last is active. Never empty. A change replaces the whole list."""
         self.start_offset = start_offset
         """LSO."""
         self.epochs = epochs
@@ -81,21 +81,24 @@ class LogState:
         self.recovery_point = RecoveryPoint(active.next_offset, active.base_offset, active.size)
         """Everything below is on disk."""
         self.unsynced = Unsynced(files, folder)
-        """Replaced by each flush. Changed under `lock`, or by a holder of all locks before it."""
+        """Replaced by each flush. Changed by a holder of `lock`, or of all locks that come before `lock`."""
         self.tail = LogTail(cache)
         """Recent batches in memory."""
         self.damaged = []
         self.failed: BaseException | None = None
-        """A flush failed, or a write that could not be undone: what is on disk is unknown."""
+        """A flush failed, or a failed write could not be undone, so the content of the disk is unknown."""
         self.closed = False
         self.suspect = False
-        """A recovery cut a tail in which a valid batch stood behind an invalid one (2b)."""
+        """The log may lack acknowledged records (2b).
+
+        For example, recovery cut a tail in which a valid batch stood behind an invalid batch.
+        """
         self.abandoned = False
-        """A write ended in an unforeseen exception: what is believed here may be wrong."""
+        """A write ended in an unforeseen exception, so this state may be wrong."""
 
     @property
     def damaged(self) -> list[DamagedRange]:
-        """What is known to be unreadable. Replaced, never changed."""
+        """The ranges that are known to be unreadable. A change replaces the whole list."""
         return self._damaged
 
     @damaged.setter
@@ -121,17 +124,17 @@ class LogState:
         return self.recovery_point.offset
 
     def refuse_failed(self) -> None:
-        """Raises `StorageFailure` after a failure that leaves unknown what is on disk (DESIGN 4.3)."""
+        """Raises `StorageFailure` after a failure that makes the content of the disk unknown (DESIGN 4.3)."""
         if self.failed is not None:
             raise StorageFailure(f"{self.folder}: not used any more after a failure ({self.failed})")
 
     def take_unsynced(self) -> Unsynced:
-        """What the next flush must sync; the log begins to collect again. Under `lock`."""
+        """Takes the files that the next flush must sync, and starts a new set. Called under `lock`."""
         taken, self.unsynced = self.unsynced, Unsynced(self.files, self.folder)
         return taken
 
     def replace_epochs(self, epochs: LeaderEpochs) -> None:
-        """Writes the whole history again, durably; raises OSError."""
+        """Replaces the history, in memory and durably on disk; raises OSError."""
         save_epochs(self.files, self.folder, *self.key, epochs)
         with self.lock:
             self.unsynced.drop_epochs()

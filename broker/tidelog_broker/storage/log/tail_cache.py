@@ -1,9 +1,11 @@
 """Recent batches in memory, so that readers at the end of a log touch no disk (DESIGN 4.7).
 
-One bound for all partitions of a broker, first in, first out. A reader asks for the
-batch that begins exactly at its offset, which is where the batch before it ended.
+There is one bound for all partitions of a broker; the oldest entries are dropped first. A
+read looks for a batch that begins exactly at its offset, which is where the batch before
+it ended.
 
-Neighbours: `partition_log` puts in what it wrote and asks here first; `reading` reads from files.
+Neighbours: `writer` puts in the batches that it wrote, reads look here first, and `segments.reading`
+reads from files.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from tidelog_broker.storage.segments.reading import Chunk
 TAIL_CACHE_BYTES_MAX = 64 << 20
 
 ENTRY_OVERHEAD_BYTES = 800
-"""What Python keeps for one batch besides its bytes; it counts, or small batches would be free."""
+"""The memory that Python uses for a batch besides its bytes. It counts; else small batches would be free."""
 
 
 _histories = itertools.count()
@@ -32,18 +34,18 @@ class CachedBatch(NamedTuple):
     leader_epoch: int
     length: int
     parts: tuple[Bytes, ...]
-    """The batch's bytes, in pieces."""
+    """The bytes of the batch, in pieces."""
 
 
 class TailCache:
-    """Batches by (history of a log, base offset), for many threads."""
+    """Batches by (history of a log, base offset); many threads may use it."""
 
     def __init__(self, bytes_max: int = TAIL_CACHE_BYTES_MAX) -> None:
         self._bytes_max = bytes_max
         self._lock = threading.Lock()
         self._batches: OrderedDict[tuple[int, int], CachedBatch] = OrderedDict()
         self.bytes = 0
-        """Of all batches, overhead included."""
+        """The size of all batches, with the overhead."""
 
     def put(self, history: int, base_offset: int, batch: CachedBatch) -> None:
         cost = batch.length + ENTRY_OVERHEAD_BYTES
@@ -67,8 +69,8 @@ class TailCache:
 class LogTail:
     """One log's part of the cache.
 
-    A log that is cut begins another history: offsets are given out again, and what was
-    cached in the one before is not found any more.
+    When a log is cut, it begins another history, because its offsets are used again. Batches that were
+    cached in the earlier history are no longer found.
     """
 
     __slots__ = ("_cache", "history")
@@ -76,13 +78,13 @@ class LogTail:
     def __init__(self, cache: TailCache) -> None:
         self._cache = cache
         self.history = next(_histories)
-        """Of all logs of a process, none has the same."""
+        """The number of the current history; no two logs of a process have the same number."""
 
     def begin_history(self) -> None:
         self.history = next(_histories)
 
     def put(self, headers: Sequence[BatchHeader], buffers: Sequence[Bytes]) -> None:
-        """Batches that were written; `buffers` has two for each: its header and the rest."""
+        """Caches batches that were written; `buffers` has two buffers for each: its header and the rest."""
         for number, header in enumerate(headers):
             parts = (buffers[2 * number], buffers[2 * number + 1])
             batch = CachedBatch(header.next_offset, header.leader_epoch, header.length, parts)
@@ -93,7 +95,7 @@ class LogTail:
         return self._cache.get(self.history, offset) is not None
 
     def read(self, offset: int, bytes_max: int, limit: int) -> Chunk | None:
-        """Batches from one that begins at `offset` on, below `limit`; None: not cached."""
+        """Cached batches below `limit`; the first begins at `offset`. None: not cached."""
         parts: list[Bytes] = []
         size, epoch, history = 0, 0, self.history
         while offset < limit:

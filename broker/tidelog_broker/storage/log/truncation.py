@@ -1,9 +1,9 @@
-"""Cutting a log back to an offset: where the cut lies, and its files one after the other (R1).
+"""The steps that cut a log back to an offset: finds the place of the cut, then changes file after file (R1).
 
-The order is such that a crash in between leaves a log that recovery understands.
-Neighbours: `partition_log` keeps everybody else away meanwhile, saves the lower recovery point
-first and has history and memory follow; `scan` finds batches around damage; `recovery`
-cuts what a crash left, before there is a log.
+The order of the steps is safe: a crash in between leaves a log that recovery understands.
+Neighbours: `cutter` holds the locks during a cut, saves the lower recovery point first, and changes
+history and memory to match; `scan` finds batches around damage; `recovery_scan` cuts the tail that a
+crash left, before the log is open.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ from tidelog_broker.storage.segments.segment import Segment
 
 
 class Cut(NamedTuple):
-    """Where a log is to end."""
+    """The place where a log will end."""
 
     kept: list[Segment]
-    """Oldest first; the last of them is cut, the others stay whole."""
+    """The segments that stay, oldest first. The last is cut, the rest stay whole."""
     gone: list[Segment]
     position: int
-    """In the last kept segment."""
+    """The byte position of the cut in the last kept segment."""
     end_offset: int
 
     @property
     def recovery_point(self) -> RecoveryPoint:
-        """The highest that the cut log can have."""
+        """The highest recovery point that the cut log can have."""
         return RecoveryPoint(self.end_offset, self.kept[-1].base_offset, self.position)
 
 
 def cut_at(segments: Sequence[Segment], offset: int) -> Cut:
-    """The cut after which nothing at or above `offset` is left, and no more is lost than need be."""
+    """The smallest cut that leaves no record at or above `offset`."""
     at = max(bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1, 0)
     position, end = boundary_at(segments[at], offset)
     return Cut([*segments[: at + 1]], [*segments[at + 1 :]], position, end)
 
 
 def boundary_at(segment: Segment, offset: int) -> tuple[int, int]:
-    """Where to cut a segment so that nothing at or above `offset` is left: position and new end.
+    """Where to cut a segment so that no record at or above `offset` is left: (position, new end).
 
-    At the start of the batch that holds it; before damage that holds it.
+    The cut is at the start of the batch that holds `offset`, or before the damage that holds it.
     """
     if offset <= segment.base_offset:
         return 0, segment.base_offset
@@ -73,7 +73,7 @@ def boundary_at(segment: Segment, offset: int) -> tuple[int, int]:
 
 
 def cut_files(files: OpenFiles, folder: str, cut: Cut, unsynced: Unsynced) -> None:
-    """Carries out a cut, durably; raises OSError. Later segments go first, the newest before the others."""
+    """Carries out a cut, durably; raises OSError. Removes the later segments first, from the newest back."""
     for segment in reversed(cut.gone):
         unsynced.drop_segment(segment)
         segment.remove()
@@ -89,7 +89,7 @@ def cut_files(files: OpenFiles, folder: str, cut: Cut, unsynced: Unsynced) -> No
 
 
 def remove_all(files: OpenFiles, folder: str, segments: Iterable[Segment]) -> None:
-    """Removes a whole log's segments and guard snapshots, durably; raises OSError."""
+    """Removes all segments and guard snapshots of a log, durably; raises OSError."""
     for segment in segments:
         segment.remove()
     remove_guard_snapshots(files, folder, above=-1)

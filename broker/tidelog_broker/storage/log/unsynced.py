@@ -1,8 +1,9 @@
-"""What stands in a log's files and may not be on disk yet: what the next flush must sync.
+"""The files of a log that may not be on disk yet, and that the next flush must sync.
 
-Each file is kept with the descriptor that it was written through, because an fsync must
-go through that one (DESIGN 4.3). Neighbours: `partition_log` adds what it writes, takes all of it
-for a flush, and says who may change it when; `truncation` drops what it cuts off.
+Each file is kept with the descriptor through which it was written, because an fsync must
+use the same descriptor (DESIGN 4.3). Neighbours: `writer` adds the files that it writes, `flusher` takes
+all of them for a flush, `state` has the locks under which they change, and `truncation` drops the files
+that it cuts off.
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ from tidelog_broker.storage.segments.segment import Segment
 
 
 class Unsynced:
-    """Of one log, since the last flush began. Not for many threads: its log's locks keep them apart."""
+    """The files of one log that changed since the last flush began.
+
+    Not thread-safe: the log's locks protect it.
+    """
 
     __slots__ = ("_epochs", "_files", "_folder", "_folder_dirty", "_segments", "_snapshots")
 
@@ -21,9 +25,9 @@ class Unsynced:
         self._folder = folder
         self._segments: list[tuple[Segment, Held]] = []
         self._epochs: list[tuple[int, Held]] = []
-        """Leader epochs that began."""
+        """Leader epochs that began, with the file of their entries."""
         self._snapshots: list[tuple[int, Held]] = []
-        """Snapshots of the append guard, with their offsets."""
+        """Offsets of the append guard's snapshots, with their files."""
         self._folder_dirty = False
 
     def __repr__(self) -> str:
@@ -31,11 +35,11 @@ class Unsynced:
 
     @property
     def any_records(self) -> bool:
-        """Whether records or their history wait; a snapshot alone is no reason to flush."""
+        """Whether records or their history wait for a flush; a snapshot alone is no reason to flush."""
         return bool(self._segments or self._epochs)
 
     def add_segment(self, segment: Segment, held: Held) -> None:
-        """Batches were written, of which the segment does not know yet."""
+        """Adds a segment to which batches were written; the segment's size does not include them yet."""
         if self._segments and self._segments[-1][0] is segment:
             segment.release(held)
             return
@@ -52,17 +56,17 @@ class Unsynced:
 
     @property
     def epoch(self) -> int | None:
-        """The newest leader epoch that began; None: none did."""
+        """The newest leader epoch that began; None: no epoch began."""
         return self._epochs[-1][0] if self._epochs else None
 
     @property
     def snapshot_offset(self) -> int | None:
-        """Of the newest snapshot of the append guard; None: there is none."""
+        """The offset of the newest snapshot of the append guard; None: there is no snapshot."""
         return self._snapshots[-1][0] if self._snapshots else None
 
     def sync(self) -> None:
-        """Makes all of it durable; raises OSError, after which nothing is known about it."""
-        # History first: a batch on disk whose epoch is not would be cut after a crash.
+        """Makes all files durable; raises OSError, after which their state on disk is unknown."""
+        # History first: after a crash, recovery would cut a batch whose epoch is not on disk.
         if self._epochs:
             self._epochs[-1][1].file.datasync()
         for _, held in (*self._segments, *self._snapshots):
@@ -71,11 +75,11 @@ class Unsynced:
             self._files.files.sync_dir(self._folder)
 
     def release(self) -> None:
-        """Lets go of the descriptors: what they hold was synced, or nobody waits for it."""
+        """Releases the descriptors: their content was synced, or nothing waits for it."""
         for _, held in (*self._epochs, *self._segments, *self._snapshots):
             self._files.release(held)
 
-    # --- before a part of the log goes
+    # --- before a part of the log is removed or replaced
 
     def drop_segment(self, segment: Segment) -> None:
         for entry in [entry for entry in self._segments if entry[0] is segment]:
@@ -88,14 +92,14 @@ class Unsynced:
             self._files.release(held)
 
     def sync_epochs(self) -> None:
-        """Makes the history durable by itself; raises OSError."""
+        """Makes only the history durable; raises OSError."""
         epochs, self._epochs = self._epochs, []
         for _, held in epochs:
             held.file.datasync()
             self._files.release(held)
 
     def drop_epochs(self) -> None:
-        """The history was written again, durably."""
+        """Drops the history, because the whole history was written again, durably."""
         epochs, self._epochs = self._epochs, []
         for _, held in epochs:
             self._files.release(held)

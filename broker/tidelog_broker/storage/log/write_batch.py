@@ -1,6 +1,6 @@
-"""What goes into an append and what comes out; batches collected for one write.
+"""The input and the outcome of an append, and the batches that are collected for one write.
 
-Neighbours: `partition_log` writes them, `append_guard` decides about each of them.
+Neighbours: `writer` writes the batches, `append_guard` decides about each batch.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FULL_DISK_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """The settings of a stream that its logs need."""
+    """The settings of a stream that its partition logs need."""
 
     segment_bytes: int = 1 << 30
     segment_age_us: int | None = None
@@ -37,19 +37,19 @@ class AppendItem(NamedTuple):
     """A validated batch that waits to be appended."""
 
     batch: bytes | memoryview
-    """As the client sent it: the leader's fields are zero."""
+    """The batch as the client sent it: the leader's fields are zero."""
     header: BatchHeader
     expected_offset: int | None = None
     message_ids: tuple[tuple[int, str], ...] = ()
-    """(index of the record, id) of those records that are to be deduplicated."""
+    """(index of the record, message id) of the records that must be deduplicated."""
     sender: PipelineOrder | None = None
-    """Whose order must hold; None: nobody's."""
+    """The sender whose order must hold; None: no order must hold."""
     reset: bool = False
-    """The sender begins again after a refusal."""
+    """The sender starts again after a refusal."""
 
 
 class Appended(NamedTuple):
-    """Where a batch stands in the log."""
+    """The place of a batch in the log."""
 
     base_offset: int
     last_offset: int
@@ -59,7 +59,7 @@ class Appended(NamedTuple):
 
 
 class Staged:
-    """Batches of one write, and the outcomes of the append that they are part of."""
+    """The batches of one write, and the outcomes of the append to which they belong."""
 
     __slots__ = (
         "append_time_us",
@@ -78,36 +78,36 @@ class Staged:
         self.leader_epoch = leader_epoch
         self.append_time_us = append_time_us
         self.outcomes: list[Appended | TidelogError] = []
-        """One for each batch of the append, in order, over all its writes."""
+        """One outcome for each batch of the append, in order, over all its writes."""
         self.clear()
 
     def clear(self) -> None:
-        """Begins the next write of the same append."""
+        """Empties the write, for the next write of the same append."""
         self.buffers: list[Bytes] = []
-        """Two for each batch: its header and the rest."""
+        """Two buffers for each batch: its header and the rest."""
         self.headers: list[BatchHeader] = []
         self.ids: list[list[tuple[int, str]]] = []
         self.places: list[int] = []
-        """Indexes of the outcomes that fail with the write: those of the batches and of their repeats."""
+        """Indexes of the outcomes that fail if the write fails: those of the batches and of their repeats."""
         self.senders: list[PipelineOrder | None] = []
-        """One for each place."""
+        """One sender for each entry of `places`."""
         self.bytes = 0
         self.end = 0
-        """The offset behind the last batch."""
+        """The offset after the last batch."""
 
     def fits(self, header: BatchHeader, active: Segment, segment_bytes: int) -> bool:
-        """Whether a batch may come behind these in the active segment; the first of a segment always may."""
+        """Whether a batch may follow these in the active segment; the first batch of a segment always may."""
         size = active.size + self.bytes
         if size == 0:
             return True
         if size + header.length > segment_bytes:
             return False
-        # The leader's batches have their offset already, and may leave a gap (R12).
+        # Batches from a leader already have their offsets, and may leave a gap (R12).
         end = max(self.end if self.headers else active.next_offset, header.base_offset)
         return end + header.last_offset_delta - active.base_offset <= RELATIVE_OFFSET_MAX
 
     def add(self, item: AppendItem, stream_id: bytes, partition: int, base_offset: int) -> None:
-        """Stamps a batch with its place in the log (F2)."""
+        """Adds a batch, stamped with its place in the log (F2)."""
         raw = stamp(
             item.batch,
             stream_id=stream_id,
@@ -129,7 +129,7 @@ class Staged:
         )
 
     def take(self, one: Received) -> None:
-        """Adds a batch that is written as it is: a leader stored it so."""
+        """Adds a batch that is written unchanged, as the leader stored it."""
         self.buffers += (one.batch[:HEADER_BYTES], one.batch[HEADER_BYTES:])
         self.headers.append(one.header)
         self.ids.append(list(one.message_ids))
@@ -137,7 +137,7 @@ class Staged:
         self.end = one.header.next_offset
 
     def repeat(self, ref: BatchRef, epochs: LeaderEpochs, sender: PipelineOrder | None) -> None:
-        """The outcome of a repeat is where its first copy stands, which may be staged itself."""
+        """Adds the outcome of a repeat: the place of its first copy, which may itself be in this write."""
         epoch: int | None = self.leader_epoch
         if self.headers and ref.base_offset >= self.headers[0].base_offset:
             self.places.append(len(self.outcomes))
@@ -148,13 +148,13 @@ class Staged:
         self.outcomes.append(Appended(ref.base_offset, last, epoch or 0, ref.append_time_us, duplicate=True))
 
     def refuse(self, error: TidelogError, sender: PipelineOrder | None) -> None:
-        """A batch is not written; nor is what its sender sends behind it."""
+        """Refuses a batch, and all batches that its sender sends after it."""
         self.outcomes.append(error)
         if sender is not None:
             sender.failed = True
 
     def write_failed(self, refusal: TidelogError) -> None:
-        """Nothing of these batches is in the log, so their outcomes are the error."""
+        """Makes the error the outcome of these batches, because nothing of them is in the log."""
         for place, sender in zip(self.places, self.senders, strict=True):
             self.outcomes[place] = refusal
             if sender is not None:
@@ -162,7 +162,7 @@ class Staged:
 
 
 def refusal_of(error: OSError) -> TidelogError:
-    """What a client hears about a write that failed and left nothing."""
+    """The error for a client after a write that failed and left nothing in the log."""
     if error.errno in FULL_DISK_ERRNOS:
         return DiskFull(f"the broker's disk is full: {error.strerror}", retry_after_ms=1000)
     return StorageFailed(f"the broker could not write: {error.strerror or error}")

@@ -1,7 +1,8 @@
 """The writer of a partition's log: appends as a leader and as a follower, and rolls.
 
-Appends, rolls and cuts take turns. Neighbours: `write_batch` and `replicated` (what is written, and what is
-refused), `guarding` (the append guard), `folder.leader_epochs`, `unsynced` (what the next flush must sync).
+Appends, rolls and cuts take turns. Neighbours: `write_batch` and `replicated` (the batches that are written,
+and those that are refused), `guarding` (the append guard), `folder.leader_epochs`, `unsynced` (the files that
+the next flush must sync).
 """
 
 from __future__ import annotations
@@ -41,12 +42,12 @@ class LogWriter:
         now_us: int,
         refuse_new: TidelogError | None = None,
     ) -> list[Appended | TidelogError]:
-        """Appends batches as the leader of `leader_epoch`; an outcome for each, in order.
+        """Appends batches as the leader of `leader_epoch`; returns an outcome for each, in order.
 
-        An outcome is where the batch (or, for a repeat, its first copy) stands, or the
-        error that refused it. `refuse_new` refuses every batch that is no repeat, last of
-        all checks (R7, R8). Raises `StorageFailure` when a failed write could not be taken
-        back: the log must not be used any more.
+        An outcome is the place of the batch (for a repeat, the place of its first copy), or the
+        error that refused the batch. `refuse_new` refuses every batch that is not a repeat; it is
+        the last of all checks (R7, R8). Raises `StorageFailure` if a failed write could not be
+        taken back; then the log must not be used again.
         """
         state = self._state
         with state.writing:
@@ -65,7 +66,7 @@ class LogWriter:
         refusal: TidelogError | None,
         refuse_new: TidelogError | None,
     ) -> TidelogError | None:
-        """Decides about one batch; returns an error that refuses all that follow, if there is one."""
+        """Decides about one batch; returns an error that refuses all later batches, or None."""
         state = self._state
         guard, header = self._guard.current, item.header
         try:
@@ -93,12 +94,11 @@ class LogWriter:
         return None
 
     def replicate(self, data: Bytes, *, leader_epoch: int, unclean: Sequence[tuple[int, int]] = ()) -> int:
-        """Appends whole batches as the leader of `leader_epoch` stores them; the new end.
+        """Appends whole batches as the leader of `leader_epoch` stores them; returns the new end.
 
-        `unclean`: (epoch, start offset) of epochs that are marked so where they begin here.
-        Raises `DataCorrupt` and `OutOfSequence`, after which nothing is written, `DiskFull`
-        and `StorageFailed`, after which a part may be, as `end_offset` tells, and
-        `StorageFailure`.
+        `unclean`: (epoch, start offset) of unclean epochs; an epoch that begins at the log's end is
+        marked as unclean. After `DataCorrupt` and `OutOfSequence`, nothing is written. After `DiskFull`
+        and `StorageFailed`, a part may be written, up to `end_offset`. Raises `StorageFailure` too.
         """
         state = self._state
         with state.writing:
@@ -127,7 +127,7 @@ class LogWriter:
             return state.end_offset
 
     def _write_received(self, staged: Staged | None, unclean: Sequence[tuple[int, int]]) -> None:
-        """Writes batches of one epoch into one segment; history first (R5)."""
+        """Writes batches of one epoch into one segment, and their history first (R5)."""
         state = self._state
         if staged is None or not staged.headers:
             return
@@ -143,7 +143,7 @@ class LogWriter:
             raise refusal
 
     def _supersede(self, epoch: int) -> None:
-        """Forgets later epochs of which this log holds no record: the leader's history is another one."""
+        """Removes later epochs, of which this log holds no record: the leader's history lacks them."""
         state = self._state
         kept = state.epochs.up_to(epoch)
         if kept is not None:
@@ -165,11 +165,11 @@ class LogWriter:
 
     @property
     def last_append_us(self) -> int:
-        """Append time of the last batch (F7); 0: there is none, or it was not read yet. µs."""
+        """Append time of the last batch (F7), µs; 0: there is no batch, or its time was not read yet."""
         return self._time.last_us
 
     def time_at(self, now_us: int) -> int:
-        """The append time of a batch that is appended now: it never goes back (F7)."""
+        """The append time of a batch that is appended now; append time never goes back (F7)."""
         state = self._state
         with state.writing:
             if not self._time.last_us:
@@ -177,7 +177,10 @@ class LogWriter:
             return self._time.at(now_us)
 
     def _load_last_append(self) -> None:
-        """After a start that read no log: append time must not go back behind the last batch's (F7)."""
+        """Loads the append time of the last batch, after a start that read no log.
+
+        The next append time must not be earlier (F7).
+        """
         state = self._state
         known = self._guard.current.last_append_us or 0
         for segment in reversed(state.segments):
@@ -188,7 +191,7 @@ class LogWriter:
         self._time.appended(known)
 
     def _write(self, staged: Staged) -> TidelogError | None:
-        """Writes what is staged; on failure takes all of it back and turns its outcomes into the error."""
+        """Writes the staged batches; on failure takes them all back and makes the error their outcome."""
         state = self._state
         headers = staged.headers
         if not headers:
@@ -211,7 +214,7 @@ class LogWriter:
         return None
 
     def _begin_epoch(self, leader_epoch: int, base_offset: int) -> None:
-        """The epoch's entry is written, and so synced, no later than its first batch (R5)."""
+        """Writes the epoch's entry if it is missing; so it is synced no later than its first batch (R5)."""
         state = self._state
         if state.epochs.latest != leader_epoch:
             self._add_epoch(leader_epoch, base_offset)
@@ -232,10 +235,10 @@ class LogWriter:
             state.unsynced.add_epoch(epoch, held)
 
     def _wrote(self, active: Segment, held: Held, staged: Staged) -> None:
-        """The batches are in the file: from this moment on they are the log's, and unsynced.
+        """Adds batches that are in the file to the log, and the file to the unsynced files.
 
-        Both at once under the lock, so that a flush that sees the new end also sees what
-        it must sync for it.
+        Both change at once under the lock, so that a flush that sees the new end also sees the
+        file that it must sync for it.
         """
         state = self._state
         with state.lock:
@@ -260,8 +263,9 @@ class LogWriter:
     def abandon(self) -> None:
         """Refuses all further appends until a start opens the log again; the recovery point stays.
 
-        After an unforeseen exception the file may hold batches that are not known here, or lack batches that
-        are. Recovery finds out what the file holds, and nothing may be written before it.
+        After an unforeseen exception, the file and the state in memory may differ in either direction: the
+        file may hold more batches or fewer. Only recovery can read what the file holds, and nothing may be
+        written before that.
         """
         state = self._state
         state.abandoned = state.closed = True
@@ -269,7 +273,7 @@ class LogWriter:
     # --- rolling
 
     def is_due(self, now_us: int) -> bool:
-        """Whether the active segment should be rolled: for its age, or because segments are to be smaller."""
+        """Whether the active segment should be rolled, because of its age or a smaller segment size."""
         state = self._state
         age, active = state.config.segment_age_us, state.active
         if active.size >= state.config.segment_bytes:
@@ -280,7 +284,7 @@ class LogWriter:
         first, last = active.first_append_us, active.last_append_us
         if first is None or last is None:
             return False
-        # A log that is dated ahead has a time of its own; asking for it may load the append guard.
+        # A log that is dated ahead uses its own append time. Reading that time may load the append guard.
         return (now_us if last - now_us <= AHEAD_US_MAX else self.time_at(now_us)) - first >= age
 
     def _roll_or_refusal(self) -> TidelogError | None:
@@ -291,7 +295,7 @@ class LogWriter:
         return None
 
     def roll(self) -> None:
-        """Closes the active segment and begins the next; raises OSError and changes nothing if it cannot."""
+        """Closes the active segment and begins the next; raises OSError, and then changes nothing."""
         state = self._state
         with state.writing:
             old = state.active
