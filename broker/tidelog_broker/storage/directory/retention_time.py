@@ -6,8 +6,8 @@ A clock that is wrong by a month makes every record a month older, and records t
 are gone on all replicas. So the time of retention moves forward by at most a day at once. If the clock is
 further ahead, then either the clock was wrong or the broker was stopped for a long time; the broker cannot
 tell which. The time then moves one more day after each hour that the broker runs. The reached time is saved,
-so a restart does not avoid this limit. The time never goes back: after a clock that was behind, the broker
-accepts the right clock.
+so a restart does not avoid this limit. The time never goes back. If the clock was behind
+and is then corrected, the broker accepts the correct clock.
 """
 
 from __future__ import annotations

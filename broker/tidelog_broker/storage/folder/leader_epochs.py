@@ -30,14 +30,14 @@ HEADER_SIZE = _HEADER.size + _CRC.size
 ENTRY_SIZE = _ENTRY.size + _CRC.size
 MAGIC = b"TLP1"
 PAGE_BYTES = 4096
-"""A disk writes a page whole."""
+"""A disk writes a page of this size completely or not at all."""
 
 UNCLEAN = 1
 """Flag: the epoch began with an unclean election; records that it lacks were given up on purpose."""
 
 
 class EpochsLost(Exception):
-    """The file is missing, foreign or unreadable: the history is unknown."""
+    """The file is missing, belongs to another partition, or is unreadable: the history is unknown."""
 
 
 class EpochStart(NamedTuple):
@@ -90,7 +90,7 @@ class LeaderEpochs:
         return self._starts[at - 1].epoch, end
 
     def epoch_at(self, offset: int) -> int | None:
-        """The epoch of the record at `offset`; None: below the history."""
+        """The epoch of the record at `offset`; None: the offset lies below the history."""
         at = bisect_right(self._starts, offset, key=lambda entry: entry.start_offset)
         return self._starts[at - 1].epoch if at else None
 

@@ -24,7 +24,7 @@ from tidelog_broker.storage.points import RecoveryPoint
 
 
 class LogCutter:
-    """Truncations and new beginnings of one log."""
+    """Truncates one log, and begins it again at another offset."""
 
     __slots__ = ("_damage", "_guard", "_state", "_writer")
 

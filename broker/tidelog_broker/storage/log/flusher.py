@@ -16,7 +16,7 @@ from tidelog_broker.storage.points import RecoveryPoint
 
 
 class LogFlusher:
-    """Flushes of one log."""
+    """Makes one log durable."""
 
     __slots__ = ("_guard", "_state")
 

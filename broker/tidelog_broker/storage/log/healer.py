@@ -17,7 +17,7 @@ from tidelog_broker.storage.segments.scan import DamagedRange
 
 
 class LogHealer:
-    """Repairs of one log."""
+    """Repairs the damaged ranges of one log."""
 
     __slots__ = ("_damage", "_guard", "_state")
 

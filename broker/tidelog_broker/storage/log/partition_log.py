@@ -118,7 +118,7 @@ class PartitionLog:
 
     @property
     def start_offset(self) -> int:
-        """LSO."""
+        """LSO: the smallest offset that may be read."""
         return self._state.start_offset
 
     @property
@@ -128,12 +128,12 @@ class PartitionLog:
 
     @property
     def durable_offset(self) -> int:
-        """Everything below is on disk."""
+        """Every record below this offset is on disk."""
         return self._state.recovery_point.offset
 
     @property
     def recovery_point(self) -> RecoveryPoint:
-        """Everything below is on disk: the offset and its place."""
+        """The durable offset and its place in the files: every record below it is on disk."""
         return self._state.recovery_point
 
     @property
@@ -143,7 +143,7 @@ class PartitionLog:
 
     @property
     def durable_epoch(self) -> int | None:
-        """The newest leader epoch whose beginning is on disk (R5)."""
+        """The newest leader epoch whose entry is on disk (R5)."""
         return self._state.durable_epoch
 
     @property

@@ -15,7 +15,7 @@ from tidelog_broker.storage.segments.reading import Chunk, first_at_time, read_c
 
 
 class LogReader:
-    """Reads of one log. Offsets are of records; sizes are bytes."""
+    """Reads the batches of one log. Offsets are of records; sizes are bytes."""
 
     __slots__ = ("_damage", "_state")
 

@@ -73,13 +73,13 @@ class LogState:
         self.segments = segments
         """Oldest first; the last is active. Never empty. A change replaces the whole list."""
         self.start_offset = start_offset
-        """LSO."""
+        """LSO: the smallest offset that may be read."""
         self.epochs = epochs
         self.durable_epoch = epochs.latest
-        """The newest leader epoch whose beginning is on disk (R5)."""
+        """The newest leader epoch whose entry is on disk (R5)."""
         active = segments[-1]
         self.recovery_point = RecoveryPoint(active.next_offset, active.base_offset, active.size)
-        """Everything below is on disk."""
+        """Every record below it is on disk."""
         self.unsynced = Unsynced(files, folder)
         """Replaced by each flush. Changed by a holder of `lock`, or of all locks that come before `lock`."""
         self.tail = LogTail(cache)
@@ -120,7 +120,7 @@ class LogState:
 
     @property
     def durable_offset(self) -> int:
-        """Everything below is on disk."""
+        """Every record below this offset is on disk."""
         return self.recovery_point.offset
 
     def refuse_failed(self) -> None:

@@ -1,4 +1,4 @@
-"""The steps that cut a log back to an offset: finds the place of the cut, then changes file after file (R1).
+"""The steps that cut a log back to an offset: find the place of the cut, then change file after file (R1).
 
 The order of the steps is safe: a crash in between leaves a log that recovery understands.
 Neighbours: `cutter` holds the locks during a cut, saves the lower recovery point first, and changes

@@ -23,7 +23,7 @@ from tidelog_broker.storage.segments.segment import Segment
 
 
 class LogWriter:
-    """Appends and rolls of one log. Offsets are of records; sizes are bytes."""
+    """Appends batches to one log, and rolls its segments. Offsets are of records; sizes are bytes."""
 
     __slots__ = ("_guard", "_state", "_time")
 
