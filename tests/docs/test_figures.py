@@ -30,6 +30,7 @@ RATIOS = [
 ]
 VALUES = [
     Row("one record in flight", "serial.rf3.fsync.grpc", (SYNCED, KAFKA)),
+    Row("end to end at 1,000 records a second", "e2e.rf3.1000rps", (JETSTREAM, KAFKA)),
     Row("gap when a leader is killed", "failover.kill", (JETSTREAM, KAFKA)),
     Row("memory of an idle server", "memory.rf1.idle", (JETSTREAM, KAFKA)),
 ]
