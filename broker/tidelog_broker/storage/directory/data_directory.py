@@ -142,7 +142,7 @@ class DataDirectory:
             _make_folder(files, path)
             left = _left_without_meta(files, path)
             if left:
-                raise DirectoryDamaged(f"{path} {left}; nothing is formatted over that: {MEND}")
+                raise DirectoryDamaged(f"{path} {left}, so it is not formatted; {MEND}")
             meta = Meta(
                 cluster_id=id_text(cluster_id), broker_id=broker_id, directory_id=id_text(directory_id)
             )
@@ -194,7 +194,7 @@ class DataDirectory:
             directory.close()
             raise DataDirectoryError(
                 f"the last broker on {path} ended because its disk failed ({reason}); "
-                f"look at the disk, then run `tidelog-broker recover --data-dir {path}`"
+                f"check the disk, then run `tidelog-broker recover --data-dir {path}`"
             )
         return directory
 

@@ -51,7 +51,7 @@ def require_log(files: Files, path: str) -> None:
     if is_between(files, path):
         raise DataDirectoryError(
             f"the metadata log of {path} was being set aside when its broker ended: start the broker, which "
-            "goes on with that"
+            "completes that"
         )
 
 

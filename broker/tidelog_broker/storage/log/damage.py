@@ -103,7 +103,7 @@ class LogDamage:
     def _warn(self, ranges: Sequence[DamagedRange]) -> None:
         if ranges:
             log.error(
-                "rot on this broker's disk: these offsets cannot be read until they are healed",
+                "data on this broker's disk is damaged: these offsets cannot be read until they are healed",
                 folder=self._state.folder, ranges=len(ranges),
                 damaged=[list(one) for one in ranges[:RANGES_LOGGED_MAX]],
             )  # fmt: skip

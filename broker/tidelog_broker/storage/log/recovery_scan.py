@@ -141,8 +141,8 @@ class RecoveryScan:
         if self.same_boot:
             header = found.header
             raise Quarantine(
-                f"{segment.path} has a batch of leader epoch {header.leader_epoch} at offset "
-                f"{header.base_offset}, of which leader-epochs knows nothing"
+                f"{segment.path} has a batch at offset {header.base_offset} of leader epoch "
+                f"{header.leader_epoch}, which is not in leader-epochs"
             )
 
     def _cut(self, segment: Segment, file: File, position: int, file_bytes: int, doubt: str | None) -> None:
@@ -199,7 +199,7 @@ def _doubt(segment: Segment, file: File, found: Unsound, file_bytes: int) -> str
     if found.next_position is not None:
         return WHOLE_BATCHES
     if not may_be_torn(file, found, file_bytes, *segment.key):
-        return f"{found.reason}, and no part is missing, as after a write that was cut short"
+        return f"{found.reason}, and no part is missing, unlike after a write that was cut short"
     return None
 
 

@@ -64,7 +64,7 @@ def check_received(data: Bytes, key: PartitionKey, after: Continuation) -> list[
         try:
             verify_batch(pa.py_buffer(batch), header, *key)
         except DataCorrupt as error:
-            raise DataCorrupt(f"a leader sent what fails its checks: {error}", **error.details) from None  # type: ignore[arg-type]
+            raise DataCorrupt(f"a leader sent an invalid batch: {error}", **error.details) from None  # type: ignore[arg-type]
         _check_fields(header)
         if header.base_offset != expected and not (header.compacted and header.base_offset > expected):
             raise OutOfSequence(f"a leader sent offset {header.base_offset} where {expected} is next")
@@ -86,11 +86,11 @@ def _split(data: memoryview, offset: int) -> Iterator[tuple[BatchHeader, memoryv
     while at < len(data) or not data:
         try:
             if len(data) - at < HEADER_BYTES:
-                raise CorruptBatch(f"{len(data) - at} bytes are no batch header")
+                raise CorruptBatch(f"{len(data) - at} bytes are too few for a batch header")
             header = BatchHeader.unpack(data, at)
             check_framing(header, len(data) - at)
         except CorruptBatch as error:
-            raise DataCorrupt(f"a leader sent no whole batches, byte {at}: {error}", offset=offset) from None
+            raise DataCorrupt(f"a leader sent no whole batch at byte {at}: {error}", offset=offset) from None
         yield header, data[at : at + header.length]
         at += header.length
 

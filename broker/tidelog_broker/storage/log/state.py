@@ -126,7 +126,7 @@ class LogState:
     def refuse_failed(self) -> None:
         """Raises `StorageFailure` after a failure that makes the content of the disk unknown (DESIGN 4.3)."""
         if self.failed is not None:
-            raise StorageFailure(f"{self.folder}: not used any more after a failure ({self.failed})")
+            raise StorageFailure(f"{self.folder}: the log is unusable after a failure ({self.failed})")
 
     def take_unsynced(self) -> Unsynced:
         """Takes the files that the next flush must sync, and starts a new set. Called under `lock`."""
