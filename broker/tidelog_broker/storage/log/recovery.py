@@ -8,7 +8,7 @@ are corruption. Past it, the kernel's boot id decides:
 - Another boot means that the pages of the last flush round reached the disk in any order. So
   the log ends at the first unsound batch.
 
-A log is suspect if the unsound batch at its end lacks no part (`scan.may_be_torn`), or if a
+A log is suspect if the unsound batch at its end lacks no part (`segments.scan.may_be_torn`), or if a
 sound batch follows it. Nothing is cut silently: the cut bytes are kept, and a log whose end or
 history is unknown is quarantined as a whole.
 
