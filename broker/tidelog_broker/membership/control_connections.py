@@ -280,7 +280,8 @@ class _Inbound:
             _receive(self._receiver, connection, message)
         elif len(self._tasks) >= ASKED_MAX:
             refused = ResourceExhausted(
-                f"{ASKED_MAX} requests of this broker wait for an answer; try again", retry_after_ms=100
+                f"{ASKED_MAX} requests from the asking broker already wait for an answer; try again",
+                retry_after_ms=100,
             )
             connection.send(HEADER, encode(Reply(message.id, failed(refused))))
         else:

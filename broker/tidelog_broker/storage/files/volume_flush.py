@@ -3,9 +3,8 @@
 A flush of one file costs the disk a round trip and the file system a commit. A flush of the file system
 costs little more, no matter how many files it writes. But it also writes the files of other programs
 on that file system and reports their errors, and before Linux 5.17 it did not report all errors. So it is
-used only where it is known to be safe: `judge` decides that once, at the start. Neighbours: `files` makes
-the call, `store` flushes the logs with it, `writing.write_rounds` decides for each round whether it is
-quicker.
+used only where it is known to be safe: `judge` decides that once, at the start. Neighbours:
+`os_files` makes the call, and `writing.flush_rounds` decides for each round whether it is quicker.
 """
 
 from __future__ import annotations
