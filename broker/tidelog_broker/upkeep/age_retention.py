@@ -107,7 +107,8 @@ class AgeRetention:
         if self._time.jumped and not before:
             log.warning(
                 "the clock is more than a day ahead of the time that retention by age had reached: the "
-                "broker was stopped for long, or the clock is wrong; retention goes on by a day an hour",
+                "broker was stopped for a long time, or the clock is wrong; "
+                "retention goes on by a day an hour",
                 ahead_s=now.behind_us / 1e6,
             )
         if self._time.unsaved:
@@ -146,7 +147,7 @@ class AgeRetention:
             if waited is not None:
                 if key not in before:
                     log.warning(
-                        "closed segments are dated ahead of the clock; they are kept until they were there "
+                        "closed segments are dated ahead of the clock; they are kept until they have existed "
                         "for the age of the retention",
                         stream=partition.name, partition=partition.partition, end_offset=waited.end_offset,
                     )  # fmt: skip

@@ -21,7 +21,7 @@ Logs = Mapping[tuple[bytes, int], PartitionLog]
 
 UNFLUSHED = (
     "the last run ended without a flush, because the machine stopped or the disk failed: "
-    "what was acknowledged from the page cache may be gone"
+    "records that were acknowledged from the page cache may be lost"
 )
 
 

@@ -52,8 +52,8 @@ class Reserve:
         """Raises `DiskFull` while the free space is kept for metadata and checkpoints."""
         if self.released:
             raise DiskFull(
-                f"the broker's disk is full: what was set aside is in use for metadata; records are taken "
-                f"again when twice {self.size} bytes are free (disk_reserve_bytes)",
+                f"the broker's disk is full: the space set aside is in use for metadata; records are "
+                f"accepted again when twice {self.size} bytes are free (disk_reserve_bytes)",
                 retry_after_ms=1000,
             )
 

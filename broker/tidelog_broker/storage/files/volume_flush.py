@@ -53,7 +53,7 @@ def judge(wish: Wish, path: str, device: tuple[int, int], release: str, mountinf
     if wish == "off":
         return Judgement(False, "the setting syncfs is off")
     if _version(release) < KERNEL_MIN:
-        return Judgement(False, f"the kernel is {release}, and syncfs tells of all errors from 5.17 on")
+        return Judgement(False, f"the kernel is {release}, and syncfs reports all errors only from 5.17 on")
     mount = mount_of(path, mountinfo)
     if mount is None or mount.device != device:
         return Judgement(False, f"it cannot be told what {path} is mounted on")

@@ -29,7 +29,7 @@ def write_all(file: File, buffers: Sequence[Bytes], position: int) -> int:
         rest = b"".join(bytes(buffer) for buffer in buffers)[written:]
         more = file.pwrite([rest], position + written)
         if more == 0:
-            raise OSError(f"the file system took {written} of {total} bytes and then nothing")
+            raise OSError(f"the file system wrote only {written} of {total} bytes and gave no reason")
         written += more
     return total
 

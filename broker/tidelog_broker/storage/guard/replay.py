@@ -1,4 +1,7 @@
-"""Brings an append guard up to the end of its log, batch by batch (DESIGN 4.9)."""
+"""Feeds the batches of a log to its append guard, up to the log's end (DESIGN 4.9).
+
+Neighbours: `append_guard` is the guard, and `snapshots` gives the state from which the replay starts.
+"""
 
 from __future__ import annotations
 

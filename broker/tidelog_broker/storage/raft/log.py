@@ -316,7 +316,7 @@ class RaftLog:
 
     def _alive(self) -> None:
         if self._failed:
-            raise StorageFailure("the metadata log failed earlier; what is on disk is unknown")
+            raise StorageFailure("the metadata log failed earlier, and its content on disk is unknown")
 
     def _durably(self, step: Callable[[], None]) -> None:
         """Runs a step; if it fails, the disk's state is unknown and the log refuses further changes."""

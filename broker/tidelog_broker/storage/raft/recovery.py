@@ -156,7 +156,7 @@ def _load_snapshots(files: Files, folder: str, names: list[str]) -> _Snapshots:
         path = snapshot_path(folder, index, term)
         snapshot = unpack_snapshot(read_file(files, path))
         if snapshot is None or (snapshot.index, snapshot.term) != (index, term):
-            log.error("a metadata snapshot is damaged; an older one and the log replace it", path=path)
+            log.error("a metadata snapshot is damaged; an older snapshot and the log are used", path=path)
             continue
         newest = snapshot
         whole.append((index, term))

@@ -68,7 +68,9 @@ def _verified(data: bytes, segment: Segment, position: int, offset: int, limit: 
             if at + header.length > len(data):
                 if at:
                     break
-                raise DataCorrupt(f"{header.length} bytes are promised, {len(data)} are there", offset=wanted)
+                raise DataCorrupt(
+                    f"the header says {header.length} bytes, but only {len(data)} are there", offset=wanted
+                )
             verify_batch(view[at : at + header.length], header, *segment.key)
             if header.next_offset <= wanted or (header.base_offset > wanted and not header.compacted):
                 raise DataCorrupt(f"offset {wanted} is missing", offset=wanted)

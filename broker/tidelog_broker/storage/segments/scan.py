@@ -108,7 +108,7 @@ def _check_readable(
 ) -> Sound | Unsound:
     raw = file.pread(min(HEADER_BYTES, end - position), position)
     if len(raw) < HEADER_BYTES:
-        return Unsound(position, f"{len(raw)} bytes of a header", True, None)
+        return Unsound(position, f"the file ends after {len(raw)} bytes of a header", True, None)
     header = BatchHeader.unpack(raw)
     header_holds = header_crc(stream_id, partition, raw) == header.header_crc
     try:
