@@ -270,7 +270,7 @@ class Broker:
         """
         partition.log.writer.abandon()
         log.error(
-            "a partition failed unexpectedly and is served no more on this broker; a restart of the broker "
+            "a partition failed unexpectedly and is no longer served on this broker; a restart of the broker "
             "recovers its log and opens it again; please report it",
             stream=partition.name, partition=partition.partition, exc_info=error,
         )  # fmt: skip

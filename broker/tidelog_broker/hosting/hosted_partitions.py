@@ -183,7 +183,7 @@ class HostedPartitions:
     def leave(self, partition: Partition) -> None:
         """Ends the service of a replica that the image no longer places on this broker."""
         name = f"{partition.name}/{partition.partition}"
-        written = TimedOut(f"this broker has no replica of {name} any more; the records may be in the log")
+        written = TimedOut(f"this broker no longer has a replica of {name}; the records may be in the log")
         self._take_out(partition, partition.not_leader(), written)
 
     def forget_lost_elsewhere(self, stream: StreamImage) -> None:

@@ -47,7 +47,7 @@ class ProducerIds:
             return True
         if not 0 < producer_id < PRODUCER_IDS_END:
             raise InvalidRequest(
-                f"producer id {producer_id} is none that InitProducer gives: those lie between 1 and "
+                f"producer id {producer_id} is not valid: InitProducer gives ids between 1 and "
                 f"{PRODUCER_IDS_END - 1}; ask InitProducer for one",
                 producer_id=producer_id,
             )

@@ -41,7 +41,7 @@ class RecordDeletion:
         while partition.replica.start_acknowledged < start:
             if self._loop.time() > deadline or partition.stopped:
                 raise TimedOut(
-                    f"records below offset {start} are deleted here, and not on every replica in sync yet"
+                    f"records below offset {start} are deleted here, but not yet on every in-sync replica"
                 )
             await asyncio.sleep(START_LOOK_SECONDS)
         return start

@@ -33,12 +33,12 @@ def broker_samples(
 ) -> Iterator[Sample]:
     yield "tidelog_partitions", "Partitions on this broker.", (), len(hosted.served)
     yield "tidelog_lost_partitions", "Partitions without a usable log.", (), len(hosted.lost)
-    yield "tidelog_halted_partitions", "Of them, failed unexpectedly in this run.", (), len(hosted.halted)
+    yield "tidelog_halted_partitions", "Partitions that failed in this run.", (), len(hosted.halted)
     yield "tidelog_stray_folders", "Folders that belong to no partition.", (), len(hosted.strays)
     yield "tidelog_write_rounds", "Write rounds since the start.", (), rounds.rounds
-    yield "tidelog_inline_write_rounds", "Of them, on the event loop.", (), rounds.inline_rounds
+    yield "tidelog_inline_write_rounds", "Write rounds on the event loop.", (), rounds.inline_rounds
     yield "tidelog_flush_rounds", "Flush rounds since the start.", (), flushes.rounds
-    yield "tidelog_syncfs_rounds", "Of them, by one syncfs.", (), flushes.whole_rounds
+    yield "tidelog_syncfs_rounds", "Flush rounds by one syncfs.", (), flushes.whole_rounds
     yield "tidelog_flush_waiting", "Partitions that wait for a flush round.", (), flushes.waiting
     yield "tidelog_tail_cache_bytes", "Recent batches in memory.", (), store.cache.bytes
     yield "tidelog_open_files", "Log files kept open.", (), len(store.files)
@@ -50,16 +50,16 @@ def broker_samples(
 def clock_samples(clock: ClusterClock, retention: AgeRetention) -> Iterator[Sample]:
     ahead, held, behind = clock.ahead_us / 1e6, clock.held_us / 1e6, retention.behind_us / 1e6
     yield "tidelog_clock_skew_seconds", "How far the cluster's clock is ahead of this one.", (), ahead
-    yield "tidelog_append_time_held_seconds", "How far this clock is ahead of what appends get.", (), held
+    yield "tidelog_append_time_held_seconds", "How far this clock is ahead of append times.", (), held
     yield "tidelog_retention_behind_seconds", "How far retention by age is behind the clock.", (), behind
     dated_ahead = retention.dated_ahead
-    yield "tidelog_dated_ahead_partitions", "Led here, with segments dated ahead.", (), dated_ahead
+    yield "tidelog_dated_ahead_partitions", "Partitions led here with segments dated ahead.", (), dated_ahead
 
 
 def load_samples(decoding: Decoding, answers: AnswerRoom, checks: Checks) -> Iterator[Sample]:
-    yield "tidelog_decoded_bytes", "Leased by readers of plain records.", (), decoding.bytes
+    yield "tidelog_decoded_bytes", "Bytes leased by readers of plain records.", (), decoding.bytes
     yield "tidelog_decode_waiting", "Readers of plain records that wait for room.", (), decoding.waiting
-    yield "tidelog_answer_bytes", "Of batches in answers that readers have not taken.", (), answers.used
+    yield "tidelog_answer_bytes", "Bytes of answers that readers have not taken.", (), answers.used
     yield "tidelog_answer_waiting", "Readers of large batches that wait for room.", (), answers.waiting
     yield "tidelog_validation_queued_bytes", "Bytes that wait to be checked.", (), checks.queued_bytes
 

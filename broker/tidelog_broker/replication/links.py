@@ -138,7 +138,7 @@ class ReplicaLinks:
         up.remove(replica)
         if not up.replicas:
             del self.uplinks[leader, lane]
-            ending = self._loop.create_task(up.stop("nothing is followed over it any more"))
+            ending = self._loop.create_task(up.stop("no partition is followed over it"))
             self._ending[ending] = None
             ending.add_done_callback(self._ending.pop)
 

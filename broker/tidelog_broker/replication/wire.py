@@ -149,7 +149,7 @@ def _decode(header: bytes) -> tuple[Address, _Body]:
     try:
         head = _header.decode(header)
         if not 0 <= head.kind < len(_bodies) or len(head.address.stream_id) != STREAM_ID_BYTES:
-            raise ProtocolBroken(f"no word of a replica: kind {head.kind}, {head.address}")
+            raise ProtocolBroken(f"not a message between replicas: kind {head.kind}, {head.address}")
         body = _bodies[head.kind].decode(head.body)
     except (msgspec.DecodeError, ValueError) as error:
         raise ProtocolBroken(f"a frame between replicas cannot be read ({error})") from error

@@ -66,7 +66,7 @@ def _append(
 def _do(task: Task, unforeseen: dict[Partition, Exception]) -> Exception | None:
     partition = task.partition
     if partition.log.abandoned:
-        return Unavailable(f"{partition.name}/{partition.partition} takes no writes any more in this run")
+        return Unavailable(f"{partition.name}/{partition.partition} takes no further writes in this run")
     try:
         task.work()
     except (TidelogError, OSError) as error:
