@@ -32,6 +32,7 @@ from tidelog_operator.model import ObjectKey
 CRDS = Path(__file__).parents[3] / "crds"
 SCRIPT = Path(__file__).parents[3] / "tools" / "kube" / "binaries.sh"
 START_SECONDS_MAX = 60.0
+UNSCHEDULABLE_SECONDS_MAX = 5
 ADMINISTRATOR = "administrator"
 
 
@@ -132,7 +133,10 @@ class ControlPlane:
             "--controllers", "*,-node-lifecycle-controller,-taint-eviction-controller,-node-ipam-controller",
             "--kube-api-qps", "200", "--kube-api-burst", "400",
         ]  # fmt: skip
-        self._commands["kube-scheduler"] = [str(self._programs / "kube-scheduler"), *common]
+        # A pod whose claim is bound while the scheduler looks at it may wait until this has passed, which is
+        # five minutes by default.
+        retried = f"--pod-max-in-unschedulable-pods-duration={UNSCHEDULABLE_SECONDS_MAX}s"
+        self._commands["kube-scheduler"] = [str(self._programs / "kube-scheduler"), *common, retried]
         self._start("kube-controller-manager")
         self._start("kube-scheduler")
 
