@@ -19,7 +19,7 @@ GivenHeaders = Mapping[str, "bytes | None"] | Iterable[tuple[str, "bytes | None"
 """The forms in which a caller may give headers."""
 
 SHOWN_CHARS_MAX: Final = 60
-"""More of a wrong value does not help anybody."""
+"""An error shows at most this many characters of a wrong value."""
 
 STREAM_ID_BYTES: Final = 16
 """A UUID."""

@@ -131,7 +131,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 def _what_is_lost(key: PartitionKey, mark: Mark, now: Mark | None) -> TidelogError | None:
     """The reason why a query at `mark` cannot continue in a log with the mark `now`; None: it can."""
     if now is None:
-        return StreamNotFound(f"the partition {key} does not exist any more")
+        return StreamNotFound(f"the partition {key} no longer exists")
     if now.stream_id != mark.stream_id:
         return StreamNotFound(
             f"the stream {key.stream} that this query read ({id_text(mark.stream_id)}) was deleted, "

@@ -96,7 +96,7 @@ def test_a_directory_that_lost_its_meta_is_damaged(left: str) -> None:
     disk.make_dir("/data/streams/orders~1")
     disk.remove("/data/meta.json")
     disk.remove_tree("/data/streams" if left == "raft" else "/data/raft")
-    sentence = r"is not a data directory any more, its meta\.json is missing; .*empty the data directory"
+    sentence = r"is no longer a data directory: its meta\.json is missing; .*empty the data directory"
 
     with pytest.raises(DirectoryDamaged, match=sentence):
         open_directory(disk)

@@ -87,5 +87,5 @@ class ControllerLeadership:
             log.info("this broker is the controller", term=node.term, voters=voters)
 
     def end(self) -> None:
-        """This broker is not the controller any more, whatever Raft says."""
+        """This broker is no longer the controller, whatever Raft says."""
         self.active = None

@@ -59,5 +59,5 @@ class WaitingReads:
 
 def _refuse(done: asyncio.Future[None]) -> None:
     if not done.done():
-        done.set_exception(ConnectionError("this broker does not lead the metadata quorum any more"))
+        done.set_exception(ConnectionError("this broker no longer leads the metadata quorum"))
         done.exception()

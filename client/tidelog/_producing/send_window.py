@@ -79,7 +79,7 @@ class SendWindow:
         """No batch may be sent: there is no connection yet, or an error is being handled."""
         self.reset_next = False
         self.identity_spent = False
-        """The producer id cannot be used for this partition any more; `adopt` another one."""
+        """The producer id can no longer be used for this partition; `adopt` another one."""
         self.failures_in_a_row = 0
         self.last_error: TidelogError | None = None
         self._next_free = 0
@@ -260,7 +260,7 @@ class SendWindow:
     # --- after an error
 
     def adopt(self, identity: ProducerIdentity) -> list[Failed]:
-        """Takes a new producer id, from sequence 0, when the old one cannot be used any more.
+        """Takes a new producer id, from sequence 0, when the old one can no longer be used.
 
         A batch that may have landed under the old id cannot be repeated under the new one: it fails.
         """
@@ -272,7 +272,7 @@ class SendWindow:
         self.identity = identity
         self.identity_spent = False
         self._next_free, self._landed = 0, -1
-        error = UnknownProducer("the producer id cannot be used any more")
+        error = UnknownProducer("the producer id can no longer be used")
         return [Failed(batch, _doubt_of(batch, error)) for batch in doubtful]
 
     def release(self, *, reset: bool) -> None:

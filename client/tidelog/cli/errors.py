@@ -26,7 +26,7 @@ class Exit(IntEnum):
     CONFLICT = 5
     """It exists already with other settings, or it has changed meanwhile."""
     OUT_OF_RANGE = 6
-    """The log does not hold the offset any more, or not yet."""
+    """The log no longer has the offset, or does not have it yet."""
     ENVIRONMENT = 7
     """This machine lacks something: a free port, a folder that is writable and not in use, a package."""
     INTERRUPTED = 130

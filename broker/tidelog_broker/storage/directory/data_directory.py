@@ -167,7 +167,7 @@ class DataDirectory:
                 return True
             if _left_without_meta(files, path):
                 raise DirectoryDamaged(
-                    f"{path} is not a data directory any more, its meta.json is missing; {MEND}"
+                    f"{path} is no longer a data directory: its meta.json is missing; {MEND}"
                 )
             return False
 

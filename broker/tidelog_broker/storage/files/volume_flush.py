@@ -56,13 +56,13 @@ def judge(wish: Wish, path: str, device: tuple[int, int], release: str, mountinf
         return Judgement(False, f"the kernel is {release}, and syncfs reports all errors only from 5.17 on")
     mount = mount_of(path, mountinfo)
     if mount is None or mount.device != device:
-        return Judgement(False, f"it cannot be told what {path} is mounted on")
+        return Judgement(False, f"the mount point of {path} is not known")
     if mount.type not in FILE_SYSTEMS:
         return Judgement(False, f"the file system is {mount.type}, not {' or '.join(FILE_SYSTEMS)}")
     if wish == "on":
         return Judgement(True, f"the setting syncfs is on, on {mount.type} at {mount.point}")
     if mount.point != path:
-        return Judgement(False, f"others may write to {mount.point}, on which the data directory is")
+        return Judgement(False, f"other programs may write to {mount.point}, which holds the data directory")
     if mount.root != "/":
         return Judgement(False, f"only the folder {mount.root} of a file system is mounted here")
     return Judgement(True, f"the data directory is a mount of its own, {mount.type}")
@@ -76,7 +76,7 @@ def judge_here(wish: Wish, path: str) -> Judgement:
         with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
             mountinfo = file.read()
     except OSError as error:
-        return Judgement(False, f"it cannot be told what {path} is mounted on: {error.strerror}")
+        return Judgement(False, f"the mount point of {path} is not known: {error.strerror}")
     return judge(wish, real, (os.major(number), os.minor(number)), os.uname().release, mountinfo)
 
 

@@ -71,7 +71,7 @@ def drain(
     """Cordon a broker and move all it holds away.
 
     Replicas, leaders and its vote on the metadata go to other brokers. The command returns at once; with
-    --wait it returns when the broker holds nothing any more and can be unregistered. To call it off, use
+    --wait it returns when the broker is empty and can be unregistered. To call it off, use
     `cluster uncordon` and `cluster reassignments --cancel`.
     """
     duration_ms(timeout, "--timeout")

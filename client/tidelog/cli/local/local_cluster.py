@@ -215,7 +215,7 @@ class LocalCluster:
             return False
 
     def kill(self) -> None:
-        """Kills everything at once, for data that is not needed any more."""
+        """Kills everything at once, for data that nobody needs later."""
         children, self.brokers, self.nats = self.children, {}, None
         for child in children:
             child.kill()

@@ -1,7 +1,7 @@
 """Says on standard error why `produce` waits for the broker, while it waits.
 
-The library sends records again after a failure that may pass, such as a full disk, for a minute. A user
-who waits for that must not wait in the dark.
+For a minute the library sends records again after a failure that may pass, such as a full disk. Without a
+message a user would not know what the command is waiting for.
 """
 
 from __future__ import annotations
