@@ -71,7 +71,8 @@ def test_a_damaged_batch_is_replaced_and_the_segment_is_as_it_was(byte: int) -> 
 
 def told(lines: Sequence[MutableMapping[str, object]]) -> list[object]:
     """The ranges that the broker's log names as rot."""
-    return [line["damaged"] for line in lines if str(line["event"]).startswith("data on this broker's disk is damaged")]
+    sentence = "data on this broker's disk is damaged"
+    return [line["damaged"] for line in lines if str(line["event"]).startswith(sentence)]
 
 
 def test_rot_that_a_reader_finds_is_logged_once() -> None:

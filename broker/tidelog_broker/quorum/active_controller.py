@@ -157,7 +157,7 @@ class ActiveController:
         except (Busy, NotRaftLeader):
             return
         log.info(
-            "the voters of the metadata quorum change",
+            "the set of voters of the metadata quorum is being changed",
             voters=[voter.broker_id for voter in planned.voters],
             learners=[learner.broker_id for learner in planned.learners],
         )
