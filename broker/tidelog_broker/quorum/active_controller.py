@@ -105,7 +105,7 @@ class ActiveController:
         self.keep_up(now_ms)
 
     def keep_up(self, now_ms: int) -> None:
-        """Proposes what has to be done now without a request."""
+        """Proposes the commands that are due now and that no request asks for, such as a fencing."""
         for _ in range(COMMANDS_AT_ONCE_MAX):
             command = self._upkeep.next_command(self.tip, now_ms)
             if command is None:

@@ -2,7 +2,7 @@
 
 Blocking code without asyncio: the packages above decide which thread runs it. What belongs here:
 everything that reads or writes files below the data directory, and what follows from the log alone
-(append guard, leader epochs). What does not: who leads, who may read, network.
+(append guard, leader epochs). Leadership, permissions of readers and the network do not belong here.
 
 - `directory`  a data directory, and all its logs
 - `raft`       the metadata log
