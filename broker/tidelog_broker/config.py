@@ -351,7 +351,7 @@ def _right(name: str) -> str:
 
 
 def default_text(name: str) -> str | None:
-    """The default of a setting as an operator would write it; empty: nothing. None: it has no default."""
+    """The default of a setting as `--help` shows it; empty: nothing. None: it has no default."""
     default = Settings.model_fields[name].default
     if default is PydanticUndefined:
         return None

@@ -1,8 +1,8 @@
 """A cluster grows under load from 1 broker to 3 and to 5, and then the first two brokers leave.
 
-The steps are those of an operator on the command line: streams get replicas on the new brokers, votes move,
-the old brokers are drained, stopped and unregistered. No writer over gRPC, idempotent or not, and no reader
-may get an error.
+The steps are those of an administrator on the command line: streams get replicas on the new brokers, votes
+move, the old brokers are drained, stopped and unregistered. No writer over gRPC, idempotent or not, and no
+reader may get an error.
 """
 
 from __future__ import annotations

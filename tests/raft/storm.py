@@ -1,4 +1,4 @@
-"""A random network, random crashes and a random operator, by a seed; then calm."""
+"""A random network, random crashes and a random administrator, by a seed; then calm."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The `Admin` service: streams and brokers, for operators.
+"""The `Admin` service: streams and brokers, for administrators.
 
 This is the list of rpcs; they are implemented in `admin_streams`, `admin_brokers`, `admin_replicas` and
 `admin_views`. Only the controller can change the metadata: `forwarding`.

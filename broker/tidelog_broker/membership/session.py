@@ -157,7 +157,7 @@ class Session:
         assert registration is not None, "registered once"
         registered = self.registered
         if self._seen and self._broker_id not in self._image().brokers:
-            # Without this the broker would register again at once, although an operator removed it (R6).
+            # Without this the broker would register again at once, although it was unregistered (R6).
             self._end("the broker was unregistered. Format its data directory again to use it")
             return
         clock_us = self._clock.wall()

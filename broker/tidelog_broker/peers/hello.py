@@ -99,7 +99,7 @@ def decode(data: bytes) -> Hello:
 
 
 def check(hello: Hello, me: Identity) -> None:
-    """Raises `WrongPeer` with a sentence that the other end's operator can use."""
+    """Raises `WrongPeer` with a sentence for the administrator of the other broker."""
     them = hello.sender
     if hello.version != VERSION:
         raise WrongPeer(

@@ -155,7 +155,7 @@ class RequestHandler:
     async def _heard(self, active: ActiveController, beat: Heartbeat) -> Done:
         broker, run = beat.broker_id, beat.incarnation
         if broker not in active.tip.brokers:
-            raise InvalidRequest(f"broker {broker} is not registered; an operator may have unregistered it")
+            raise InvalidRequest(f"broker {broker} is not registered; it may have been unregistered")
         if beat.unanswered and active.tip.brokers[broker].incarnation == run:
             # A broker that hears no answers must not lead. Once it hears this one, heartbeats count again.
             return Done(self._committed.now.version)

@@ -47,7 +47,7 @@ def knows_more(
 
     `last`: term and index of its last entry. A learner's log is never needed for a majority. The log of a
     voter that ends after the point of the recovery may hold committed entries, and may even belong to a
-    majority that is alive: an operator must decide whether to discard it.
+    majority that is alive: an administrator must decide whether to discard it.
     """
     begun = theirs[len(configuration.recoveries)]
     return me in configuration.voters and last > (begun.term, begun.index)

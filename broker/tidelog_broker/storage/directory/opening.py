@@ -158,7 +158,7 @@ class LogOpener:
     def _forget_deleted(self, wanted: set[bytes]) -> None:
         """Drops the saved state of deleted streams: a crash may have come before that was saved.
 
-        A stray keeps its recovery point, in case an operator puts its folder back (2b, 2d).
+        A stray keeps its recovery point, in case an administrator puts its folder back (2b, 2d).
         """
         present = {name.rpartition("~")[2] for name in self.files.files.list(self.folders.streams)}
         for stream_id in self.saved.checkpoints.streams() - wanted:

@@ -2,7 +2,7 @@
 
 Where recovery cuts, a torn batch and a rotten batch look alike. So a log that lost a valid batch
 behind an invalid batch is suspect. It stays suspect over restarts, until it is compared with its
-peers, or until an operator accepts it by removing the mark while the broker is stopped. The same
+peers, or until an administrator accepts it by removing the mark while the broker is stopped. The same
 holds for the log of a `page-cache` stream after a power loss. The file says in plain text what was
 cut, or why the log is suspect.
 """

@@ -207,7 +207,7 @@ class PartitionLog:
             self._state.suspect = True
 
     def clear_suspect(self) -> None:
-        """Removes the mark: the replica was compared with its peers, or an operator accepts it as it is."""
+        """Removes the mark: the replica was compared with its peers, or an administrator accepts it."""
         clear_suspicion(self._state.files.files, self.folder)
         self._state.suspect = False
 

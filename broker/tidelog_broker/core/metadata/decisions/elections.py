@@ -195,8 +195,8 @@ def _election(
     )
     broker = image.brokers.get(best.broker)
     if broker is None or broker.fenced:
-        # Another replica would lose more. An operator may still use `elect_unclean` or unregister the best
-        # one.
+        # Another replica would lose more. An administrator may still use `elect_unclean` or unregister the
+        # best one.
         return None
     return PartitionChange(stream.id, number, leader=best.broker, unclean=True)
 

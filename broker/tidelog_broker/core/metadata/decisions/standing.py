@@ -1,4 +1,4 @@
-"""The state of brokers, and of partitions in trouble, for operators of the cluster.
+"""The state of brokers, and of partitions in trouble, for administrators of the cluster.
 
 A request costs one pass over all partitions.
 """
