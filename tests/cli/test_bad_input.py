@@ -113,13 +113,21 @@ CASES = [
         "--until is before --from",
     ),
     Case("an unknown broker to cordon", ("cluster", "cordon", "9"), Exit.NOT_FOUND, "broker 9"),
+    Case("an unknown broker to uncordon", ("cluster", "uncordon", "9"), Exit.NOT_FOUND, "broker 9"),
     Case("an unknown broker to drain", ("cluster", "drain", "9"), Exit.NOT_FOUND, "broker 9"),
     Case("an unknown broker to stop", ("cluster", "prepare-stop", "9"), Exit.NOT_FOUND, "broker 9"),
     Case(
         "an unknown broker to go on", ("cluster", "prepare-stop", "9", "--undo"), Exit.NOT_FOUND, "broker 9"
     ),
     Case("an unknown broker to unregister", ("cluster", "unregister", "9"), Exit.NOT_FOUND, "broker 9"),
+    Case(
+        "an unknown broker to unregister without a question",
+        ("cluster", "unregister", "9", "--yes"),
+        Exit.NOT_FOUND,
+        "broker 9",
+    ),
     Case("an unknown broker to vote", ("cluster", "add-voter", "9"), Exit.NOT_FOUND, "broker 9"),
+    Case("an unknown broker to vote no longer", ("cluster", "remove-voter", "9"), Exit.NOT_FOUND, "broker 9"),
     Case(
         "an unknown broker to lead",
         ("cluster", "elect", "--unclean", "STREAM/0", "--broker", "9"),
@@ -129,6 +137,18 @@ CASES = [
     Case(
         "an unknown broker to move to",
         ("cluster", "reassign", "STREAM", "--replicas", "0=9"),
+        Exit.NOT_FOUND,
+        "broker 9",
+    ),
+    Case(
+        "an unknown broker to spread over",
+        ("cluster", "reassign", "--brokers", "0,9"),
+        Exit.NOT_FOUND,
+        "broker 9",
+    ),
+    Case(
+        "an unknown broker to spread a stream over",
+        ("cluster", "reassign", "STREAM", "--brokers", "9", "--validate-only"),
         Exit.NOT_FOUND,
         "broker 9",
     ),
