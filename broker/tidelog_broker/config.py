@@ -64,19 +64,20 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="TIDELOG_", extra="forbid", frozen=True)
 
-    data_dir: Path = Field(description="The folder of logs and metadata; `tidelog-broker format` creates it.")
+    data_dir: Path = Field(description="The folder of logs and metadata. `tidelog-broker format` creates it.")
     broker_id: int | None = Field(
         default=None,
         ge=0,
         le=BROKER_ID_MAX,
         description="The id of this broker. It is needed if the data directory is empty and the broker "
-        "joins or forms a cluster. The data directory of another broker is refused. Empty: the id in the "
-        "data directory.",
+        "joins or forms a cluster. If the data directory belongs to another broker, the broker does not "
+        "start. Empty: the id in the data directory.",
     )
     listeners: Annotated[list[str], AfterValidator(check_listeners)] = Field(
         default=["internal=127.0.0.1:9210"],
-        description="gRPC addresses, each as name=host:port[@advertised-host[:port]]. Port 0 takes a free "
-        "port. An advertised port may be written as 31090+id: the broker's id is added to it.",
+        description="The addresses for clients (gRPC), each as name=host:port[@advertised-host[:port]]. "
+        "Port 0: a free port. An advertised port may be written as 31090+id: the id of the broker is added "
+        "to it.",
     )
     http: Annotated[str, AfterValidator(check_address)] = Field(
         default="127.0.0.1:9211",
@@ -86,26 +87,26 @@ class Settings(BaseSettings):
     peer_listener: Annotated[str, AfterValidator(check_peer_listener)] = Field(
         default="",
         description="The address to which other brokers connect, as host:port[@advertised-host[:port]]. "
-        "Empty: no other broker can connect, and this broker stays alone.",
+        "Empty: no other broker can connect, so the cluster has only this broker.",
     )
     seeds: Annotated[str, AfterValidator(check_seeds)] = Field(
         default="",
         description="The peer listeners of some brokers of the cluster, each as host:port, separated by "
-        "commas. With an empty data directory this broker joins their cluster.",
+        "commas. If the data directory is empty, this broker joins their cluster.",
     )
     formation: str = Field(
         default="",
         description="The path of a file that says whether the cluster was formed: "
         '`{"state": "never formatted", "clusterId": "<uuid>"}`, later with the state `formatted`. The '
-        "file may be absent. With it broker 0 forms the cluster if its data directory is empty and no seed "
-        "has data. "
-        "Empty: `tidelog-broker format` forms the cluster.",
+        "file may be absent. While the state is `never formatted`, broker 0 forms the cluster if its data "
+        "directory is empty and no seed has data. Empty: `tidelog-broker format` forms the cluster.",
     )
     voters: Annotated[int, AfterValidator(check_voters)] = Field(
         default=3,
         ge=1,
         le=5,
-        description="How many brokers vote on the metadata: 1, 3 or 5. The other brokers follow.",
+        description="How many brokers vote on the metadata: 1, 3 or 5. The other brokers follow the "
+        "metadata.",
     )
     rack: str = Field(default="", description="The rack of this broker. Replicas are spread over racks.")
     nats: Annotated[str, AfterValidator(check_nats)] = Field(
@@ -123,17 +124,18 @@ class Settings(BaseSettings):
     fetch_decoded_bytes_max: int = Field(
         default=256 * MIB,
         ge=4 * MIB,
-        description="How much all readers of plain records (Fetch with the format RECORDS) together have "
-        "decoded at a time. Further readers wait for their turn, and a batch that needs more is refused. "
-        "Answers with one large record that clients have not taken yet may use half as much again. Bytes.",
+        description="How many bytes are decoded at a time for all readers of plain records together (Fetch "
+        "with the format RECORDS). Further readers wait for their turn. A batch that needs more is refused. "
+        "Answers with one large record that clients have not taken yet may use half of this in addition. "
+        "Bytes.",
     )
     fetch_answer_bytes_max: int = Field(
         default=256 * MIB,
         ge=4 * MIB,
-        description="How much all readers of batches (Fetch with the format VERBATIM) together have in "
-        "answers that they have not taken yet, and in batches read ahead. One client address may use a "
-        "quarter of it. Above it answers are smaller, and a batch of more than 64 KiB waits for its turn. "
-        "Bytes.",
+        description="How many bytes are held for all readers of batches together (Fetch with the format "
+        "VERBATIM): in answers that they have not taken yet, and in batches that were read ahead. One client "
+        "address may use a quarter of it. Above this limit, answers are smaller, and a batch of more than "
+        "64 KiB waits for its turn. Bytes.",
     )
     validation_threads: int = Field(
         default=2, ge=1, le=64, description="How many threads check large batches and requests of clients."
@@ -141,12 +143,12 @@ class Settings(BaseSettings):
     catch_up_bytes_per_second: int = Field(
         default=64 * MIB,
         ge=MIB,
-        description="How fast this broker sends to followers that are far behind, beside the other "
-        "followers. Bytes per second.",
+        description="How fast this broker sends data to a broker whose replicas are far behind. Replicas "
+        "that keep up are not limited. Bytes per second.",
     )
-    open_files_max: int = Field(default=512, ge=16, description="How many files are kept open between uses.")
+    open_files_max: int = Field(default=512, ge=16, description="How many files stay open between uses.")
     tail_cache_bytes_max: int = Field(
-        default=64 * MIB, ge=0, description="How much memory keeps recent batches. Bytes."
+        default=64 * MIB, ge=0, description="How much memory is used for recent batches. Bytes."
     )
     disk_reserve_bytes: int = Field(
         default=16 * MIB,
@@ -157,8 +159,9 @@ class Settings(BaseSettings):
     clock_skew_max_ms: int = Field(
         default=500,
         ge=10,
-        description="How far a clock may be from the cluster's clock. A clock that is further off is "
-        "reported, other brokers lead where they can, and no append gets a time that is further off. ms.",
+        description="How far the clock of this broker may be from the clock of the cluster. If it is further "
+        "off, the broker reports it, and other brokers lead where they can. No append gets a time that is "
+        "further off. ms.",
     )
     produce_timeout_ms: int = Field(
         default=30_000,
@@ -176,18 +179,19 @@ class Settings(BaseSettings):
     page_cache_dirty_bytes_max: int = Field(
         default=256 * MIB,
         ge=MIB,
-        description="Above this much unflushed data of page-cache streams a flush begins at once. Bytes.",
+        description="If page-cache streams have more unflushed data than this, a flush begins at once. "
+        "Bytes.",
     )
     syncfs: Literal["auto", "on", "off"] = Field(
         default="auto",
         description="Whether one syncfs flushes many files, on ext4 and xfs from Linux 5.17 on. auto: only "
-        "if data_dir is the mount point of its own file system; on: on any file system, for which no other "
-        "program may write much there; off: never, each file is flushed alone.",
+        "if data_dir is the mount point of its own file system; on: also elsewhere, if no other program "
+        "writes much to that file system; off: never, each file is flushed alone.",
     )
     syncfs_dirty_bytes_max: int = Field(
         default=4 * MIB,
         ge=0,
-        description="Above this much unflushed data of page-cache streams syncfs is not used. Bytes.",
+        description="If page-cache streams have more unflushed data than this, syncfs is not used. Bytes.",
     )
     sweep_interval_ms: int = Field(
         default=10_000, ge=10, description="How often retention and the age of segments are checked. ms."
@@ -210,8 +214,8 @@ class Settings(BaseSettings):
         ge=4 * MIB,
         le=65 * MIB,
         description="The largest message that clients may send, and the largest answer with plain records: "
-        "a batch and 1 MiB around it. Streams with a larger batch_bytes_max need a larger value. But gRPC "
-        "copies each message on the event loop, which delays all requests by up to 1 ms per MiB. Bytes.",
+        "a batch and 1 MiB around it. Streams with a larger batch_bytes_max need a larger value. gRPC copies "
+        "each message on the event loop: this delays all requests by up to 1 ms per MiB. Bytes.",
     )
     connections_max: int = Field(
         default=10_000,
@@ -221,20 +225,22 @@ class Settings(BaseSettings):
     client_calls_max: int = Field(
         default=2_500,
         ge=1,
-        description="How many of these gRPC calls one client address may have; further ones are refused.",
+        description="How many of these gRPC calls one client address may have at a time; further calls are "
+        "refused.",
     )
     http_connections_max: int = Field(
         default=32,
         ge=8,
-        description="How many HTTP connections are open at a time. A new connection replaces the oldest one"
-        " that waits for its client, so that slow clients do not keep probes out.",
+        description="How many HTTP connections are open at a time. Above this limit, a new connection "
+        "replaces the oldest connection that waits for its client, so slow clients cannot block health "
+        "probes.",
     )
     http_timeout_ms: int = Field(
         default=10_000,
         ge=100,
         description="How long an HTTP connection may take from its opening to the end of its answer. ms.",
     )
-    log_json: bool = Field(default=False, description="Whether log lines are JSON, as pods need them.")
+    log_json: bool = Field(default=False, description="Whether log lines are JSON; pods need JSON.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="The lowest level that is logged: debug, info, warning or error."
     )
