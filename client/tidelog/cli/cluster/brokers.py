@@ -56,7 +56,7 @@ def cordon(broker: int = BROKER, server: str = SERVER, output: Output = OUTPUT) 
 def uncordon(broker: int = BROKER, server: str = SERVER, output: Output = OUTPUT) -> None:
     """Give a broker replicas and leaders again.
 
-    This ends what `cluster cordon` and `cluster drain` began.
+    This ends the cordon that `cluster cordon` or `cluster drain` began.
     """
     _do(server, output, broker, lambda client: client.uncordon(broker), "is not cordoned")
 
@@ -68,11 +68,11 @@ def drain(
     server: str = SERVER,
     output: Output = OUTPUT,
 ) -> None:
-    """Cordon a broker and move all it holds away.
+    """Cordon a broker and move all its replicas away.
 
-    Replicas, leaders and its vote on the metadata go to other brokers. The command returns at once; with
-    --wait it returns when the broker is empty and can be unregistered. To call it off, use
-    `cluster uncordon` and `cluster reassignments --cancel`.
+    The replicas and leaders of the broker, and its vote on the metadata, move to other brokers. The command
+    returns at once. With --wait it returns when the broker is empty and can be unregistered. To cancel the
+    drain, use `cluster uncordon` and `cluster reassignments --cancel`.
     """
     duration_ms(timeout, "--timeout")
 
@@ -100,18 +100,20 @@ def drain(
 def prepare_stop(
     broker: int = BROKER,
     timeout: str = typer.Option("30s", "--timeout", help="How long to wait until the broker can stop."),
-    undo: bool = typer.Option(False, "--undo", help="Undo it: the broker may lead and join ISRs again."),
+    undo: bool = typer.Option(
+        False, "--undo", help="End the state `stopping`: the broker may lead and join ISRs again."
+    ),
     server: str = SERVER,
     output: Output = OUTPUT,
 ) -> None:
     """Wait until a broker can stop; move leaders away.
 
-    A broker can stop when every partition keeps enough copies in sync without it. If it must not stop yet,
-    the command says why and ends with code 4. Of several brokers that are prepared at the same time, one
-    may stop after the other.
+    A broker can stop when every partition keeps enough copies in sync without it. If the broker must not stop
+    yet, the command says why and ends with code 4. If several brokers are prepared at the same time, they may
+    stop one after the other.
 
-    A prepared broker is `stopping`: it leads nothing and joins no ISR. This ends when the broker starts
-    again. If the broker will not be stopped after all, undo it with --undo; `cluster elect` then gives its
+    A prepared broker is `stopping`: it leads no partition and joins no ISR. This ends when the broker starts
+    again. If you do not stop the broker, cancel this state with --undo; `cluster elect` then gives its
     leaders back.
     """
     if undo:
@@ -150,7 +152,7 @@ def unregister(
     """Remove a broker from the cluster for good.
 
     The cluster refuses this while the broker is alive and holds replicas: drain it first. If the broker is
-    gone, committed records that only it held are lost.
+    gone, committed records that only this broker held are lost.
     """
 
     async def remove(client: tidelog.Client) -> None:
@@ -187,18 +189,18 @@ def _ask(broker: int, held: int) -> None:
 def add_voter(broker: int = BROKER, server: str = SERVER, output: Output = OUTPUT) -> None:
     """Make a broker vote on the metadata.
 
-    It votes once it has caught up, in place of a voter that was not chosen by this command. The number of
-    voters is the setting `voters` of the brokers. `cluster describe` shows which brokers vote.
+    The broker votes after it has caught up, in place of a voter that was not chosen with this command. The
+    number of voters is the setting `voters` of the brokers. `cluster describe` shows which brokers vote.
     """
     _do(server, output, broker, lambda client: client.add_voter(broker), "will vote when it has caught up")
 
 
 def remove_voter(broker: int = BROKER, server: str = SERVER, output: Output = OUTPUT) -> None:
-    """Make a broker vote no longer.
+    """Make a broker stop voting on the metadata.
 
-    It stops voting on the metadata once another broker votes in its place, and goes on following. The
-    cluster refuses this if no other broker can vote: an even number of voters tolerates no more failures
-    than one voter fewer.
+    The broker stops voting when another broker votes in its place. It continues to follow the metadata. The
+    cluster refuses this if no other broker can vote: an even number of voters tolerates no more failures than
+    one voter fewer.
     """
     outcome = "will stop voting when another broker votes in its place"
     _do(server, output, broker, lambda client: client.remove_voter(broker), outcome)

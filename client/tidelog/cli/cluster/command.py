@@ -67,8 +67,8 @@ def replicas(
 ) -> None:
     """Show every copy of every partition.
 
-    For each copy: its broker, role, state, offsets, lag and size. The lag is the number of records that a
-    copy lacks of its leader's log. Each broker is asked for its own copies.
+    For each copy the command shows the broker, role, state, offsets, lag and size. The lag is the number of
+    records of the leader's log that the copy lacks. The command asks each broker for its own copies.
     """
 
     async def ask(client: tidelog.Client) -> list[tuple[ReplicaDescription, str]]:

@@ -63,8 +63,9 @@ def elect(
 
     The preferred leader of a partition is the first of its replicas.
 
-    With --unclean, a broker leads that may lack committed records; those records are lost then. Use it only
-    if no broker that has them will come back. The cluster refuses it while a broker that has them is there.
+    With --unclean, you choose a leader that may lack committed records. The records that it lacks are lost.
+    Use this option only if no broker that has these records will come back. The cluster refuses it while such
+    a broker is available.
     """
     if not unclean:
         if broker is not None:
@@ -138,9 +139,10 @@ def reassign(
 ) -> None:
     """Move replicas to other brokers, or spread them evenly.
 
-    With --replicas, copies go to the brokers that are named; without it, so that every broker holds about
-    the same number. New copies catch up and join before old copies are removed, so there are never fewer
-    copies than requested. The command returns at once; with --wait it returns when all moves are done.
+    With --replicas, copies move to the brokers that you name. Without it, copies move so that every broker
+    holds about the same number of copies. New copies catch up and join before old copies are removed, so a
+    partition never has fewer copies than requested. The command returns at once. With --wait it returns when
+    all moves are done.
     """
     duration_ms(timeout, "--timeout")
     targets = _targets(streams or [], replicas or [])
@@ -200,8 +202,8 @@ def throttle(
 ) -> None:
     """Limit how fast replicas that lag far behind catch up.
 
-    New copies that move to a broker are an example. Followers that keep up are never slowed down. The limit
-    takes effect at once, also for moves that are under way, and stays until it is changed.
+    For example, new copies on a broker lag far behind. Followers that keep up are never slowed down. The
+    limit takes effect at once, also for moves that have begun already, and stays until you change it.
     """
     bytes_per_second = size_bytes(rate, "RATE")
     connected(server, lambda client: client.throttle(bytes_per_second))

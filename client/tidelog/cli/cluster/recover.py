@@ -28,10 +28,12 @@ def add_to(app: typer.Typer) -> None:
 
 
 def recover(
-    data_dir: str = typer.Option(
-        ..., "--data-dir", help="The data directory of a stopped voter that is left."
+    data_dir: str = typer.Option(..., "--data-dir", help="The data directory of a stopped voter."),
+    force: bool = typer.Option(
+        False,
+        "--force",
+        help="Make this voter the only voter. Without --force and --start-over the command changes nothing.",
     ),
-    force: bool = typer.Option(False, "--force", help="Do it. Without --force nothing is changed."),
     start_over: bool = typer.Option(
         False,
         "--start-over",
@@ -42,13 +44,14 @@ def recover(
 ) -> None:
     """Recover when most voters are lost for good.
 
-    A voter that is left becomes the only voter of the metadata. Run the command on the machine of a stopped
-    broker that votes. Without --force it shows what the broker's metadata log holds: of the voters that are
-    left, choose the one with the greatest last entry.
+    One of the remaining voters becomes the only voter on the metadata. Run the command on the machine of a
+    stopped broker that votes. Without --force it shows what the metadata log of that broker holds. Choose the
+    remaining voter with the greatest last entry.
 
-    Changes of the metadata that only the lost voters had are lost. Records are not touched. The lost brokers
-    must never come back with their old data directories. Another broker whose metadata log is longer than
-    the recovered one sets it aside when it starts; if it was a voter, it does so only with --start-over.
+    Changes of the metadata that only the lost voters had are lost. Records do not change. The lost brokers
+    must never come back with their old data directories. If another broker has a longer metadata log than the
+    recovered voter, that broker sets its log aside when it starts. If that broker was a voter, it does this
+    only after --start-over.
     """
     check_broker_installed()
     if not data_dir or not Path(data_dir).is_dir():

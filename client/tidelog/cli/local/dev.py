@@ -69,23 +69,23 @@ def dev(
         "--http-port",
         min=1,
         max=65535,
-        help="The first broker's HTTP port (/metrics, /healthz, /debug/state); the next has it plus 10.",
+        help="The first broker's HTTP port (/metrics, /healthz, /debug/state); the next is 10 higher.",
     ),
     peer_port: int = typer.Option(
         9212,
         "--peer-port",
         min=1,
         max=65535,
-        help="With several brokers: the first broker's port for other brokers; the next has it plus 10.",
+        help="With several brokers: the first broker's port for other brokers; the next is 10 higher.",
     ),
     nats_port: int = typer.Option(4222, "--nats-port", min=1, max=65535, help="The NATS server's port."),
     output: Output = OUTPUT,
 ) -> None:
     """Run brokers and a NATS server on this machine.
 
-    They run until Ctrl-C, and the data is kept between runs. The first run formats the data folder. With
-    --brokers 3, each stream has three copies: if you kill one of the brokers, nothing is lost, and it is
-    started again.
+    They run until Ctrl-C. The data is kept between runs. The first run formats the data folder. With
+    --brokers 3, each stream has three copies: if you kill one of the brokers, no record is lost, and the
+    command starts the broker again.
     """
     check_broker_installed()
     find_nats_server()

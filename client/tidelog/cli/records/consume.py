@@ -90,7 +90,7 @@ def consume(
 ) -> None:
     """Read records of a stream.
 
-    Without --follow it reads up to the end of the stream as it is now.
+    Without --follow the command reads up to the present end of the stream.
     """
     wanted = _Wanted(
         stream,

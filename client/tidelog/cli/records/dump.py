@@ -63,8 +63,8 @@ def dump(
     """Show the batches and records of a segment file.
 
     The command reads the file as it is, also while a broker writes it. At the first damaged batch it ends
-    with code 1; `tidelog verify` checks the whole directory. With --output json every batch is an object on
-    a line of its own.
+    with code 1. `tidelog verify` checks the whole directory. With --output json each line is an object that
+    describes one batch.
     """
     if (stream_id is None) != (partition is None):
         fail("--stream-id and --partition need each other; give both or neither", Exit.USAGE)

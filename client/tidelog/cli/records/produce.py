@@ -90,9 +90,10 @@ def produce(
 ) -> None:
     """Write records to a stream.
 
-    When the command ends with code 0, all records are committed (with --acks none: accepted). The input is
-    read as it arrives, so `tail -f log | tidelog produce logs` works. While the broker does not take records,
-    for example because its disk is full, the command says so on standard error and tries again for a minute.
+    When the command ends with code 0, all records are committed (with --acks none: accepted). The command
+    reads the input as it arrives, so `tail -f log | tidelog produce logs` works. While the broker refuses
+    records, for example because its disk is full, the command reports this on standard error and tries again
+    for a minute.
     """
     given = GivenRecord(
         None, None if key is None else key.encode(), _headers(header), subject, None, partition

@@ -135,7 +135,7 @@ def create(
 ) -> None:
     """Create a stream.
 
-    If it exists already with the same settings, the command changes nothing and succeeds too.
+    If the stream exists already with the same settings, the command changes nothing and succeeds, too.
     """
     bounds = _retention_bounds(retention_age, retention_bytes, retention_messages)
     settings = StreamSettings(
@@ -243,7 +243,7 @@ def edit(
 ) -> None:
     """Change settings of a stream.
 
-    Settings that are not given stay as they are.
+    A setting that you do not give keeps its value.
     """
     bounds = _retention_bounds(retention_age, retention_bytes, retention_messages)
     settings = StreamSettings(

@@ -53,13 +53,13 @@ def verify(
 ) -> None:
     """Check a data directory, a cluster or a history.
 
-    Of a data directory that no broker uses, it checks the checksums of every batch, that offsets have no
-    gaps, epochs, identity files, checkpoints, the metadata log, and that indexes point at batches. Notes are
-    what the next start of the broker repairs. Of a cluster, it checks that all replicas hold the same records
-    up to the high watermark. Of a history, it checks that every acknowledged record is there, once and in
-    order.
+    In a data directory that no broker uses, the command checks the checksum of every batch, the epochs, the
+    identity files, the checkpoints and the metadata log. It also checks that offsets have no gaps, and that
+    indexes point at batches. A note is something that the next start of the broker repairs. In a cluster, the
+    command checks that all replicas hold the same records up to the high watermark. In a history, it checks
+    that every acknowledged record is in the log, once and in order.
 
-    Nothing is changed. The command ends with code 1 if there are problems, and with code 7 if a broker uses
+    The command changes nothing. It ends with code 1 if it finds problems, and with code 7 if a broker uses
     the data directory.
     """
     if sum((data_dir is not None, cluster, history is not None)) != 1:
