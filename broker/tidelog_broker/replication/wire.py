@@ -3,7 +3,7 @@
 The messages are those of `core.replication.messages`. A frame's header names the partition and the number
 of the follower's role; its payload has batches with the bytes of the leader's file. The follower numbers its
 roles, and the leader returns the number of the request. So a follower recognizes an answer to an earlier role
-(docs/replication.md, *follow*). `links` has the connections.
+(docs/replication.md, R2). `links` has the connections.
 """
 
 from __future__ import annotations
