@@ -94,6 +94,12 @@ class PartitionNotFound(TidelogError):
 
     code = "PARTITION_NOT_FOUND"
 
+    @classmethod
+    def numbered(cls, partition: int, *, stream: str, count: int) -> PartitionNotFound:
+        """The error for a number that the stream's `count` partitions, which begin at 0, do not have."""
+        has = f"partitions 0–{count - 1}" if count > 1 else "only partition 0"
+        return cls(f"stream {stream} has {has}, not {partition}")
+
 
 class VersionConflict(TidelogError):
     """The stream, partition or broker has changed since the version that the caller expects."""

@@ -134,7 +134,7 @@ def test_r6_an_unclean_election_names_a_replica_that_is_there() -> None:
 def test_an_election_of_what_is_not_there_is_refused() -> None:
     with pytest.raises(StreamNotFound):
         elections.elect_unclean(cluster(), identifier(9), 0, 2)
-    with pytest.raises(PartitionNotFound, match="the partitions 0 to 0, not 3"):
+    with pytest.raises(PartitionNotFound, match="has only partition 0, not 3"):
         elections.elect_unclean(cluster(), S, 3, 2)
 
 

@@ -172,9 +172,8 @@ def _cancelled(image: ClusterImage, request: pb.CancelReassignmentRequest) -> di
         if not asked.HasField("partition"):
             found.setdefault(stream.id, []).extend(range(len(stream.partitions)))
         elif asked.partition >= len(stream.partitions):
-            raise PartitionNotFound(
-                f"stream {stream.name!r} has the partitions 0 to {len(stream.partitions) - 1}, "
-                f"not {asked.partition}"
+            raise PartitionNotFound.numbered(
+                asked.partition, stream=stream.name, count=len(stream.partitions)
             )
         else:
             found.setdefault(stream.id, []).append(asked.partition)

@@ -273,9 +273,7 @@ class HostedPartitions:
                 f"its name again"
             )
         if partition >= len(stream.partitions):
-            return PartitionNotFound(
-                f"stream {stream.name} has partitions 0–{len(stream.partitions) - 1}, not {partition}"
-            )
+            return PartitionNotFound.numbered(partition, stream=stream.name, count=len(stream.partitions))
         key, leader = (stream_id, partition), stream.partitions[partition].leader
         if key in self.halted and leader in (None, self._broker_id):
             return Unavailable(

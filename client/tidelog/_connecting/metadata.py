@@ -144,10 +144,9 @@ class Metadata:
 
     @staticmethod
     def check_partition(stream: StreamDescription, partition: int) -> None:
-        if not 0 <= partition < len(stream.partitions):
-            raise PartitionNotFound(
-                f"stream {stream.name} has partitions 0–{len(stream.partitions) - 1}, not {partition}"
-            )
+        count = len(stream.partitions)
+        if not 0 <= partition < count:
+            raise PartitionNotFound.numbered(partition, stream=stream.name, count=count)
 
     async def close(self) -> None:
         if self._asking is not None:

@@ -31,7 +31,7 @@ def checked_partition(partition: int, stream: str, count: int) -> int:
     if partition.__class__ is not int:
         partition = as_int(partition, "partition")
     if not 0 <= partition < count:
-        raise PartitionNotFound(f"stream {stream} has partitions 0–{count - 1}, not {partition}")
+        raise PartitionNotFound.numbered(partition, stream=stream, count=count)
     return partition
 
 

@@ -60,10 +60,9 @@ class Services:
     def led(self, stream_id: bytes, partition: int) -> tuple[PartitionDescription, MemoryLog]:
         """The partition, if this broker leads it; raises the error of a real broker if not."""
         stream = self._state.stream_with_id(wire.id_from_proto(stream_id))
-        if partition >= len(stream.partitions):
-            raise PartitionNotFound(
-                f"stream {stream.name} has partitions 0–{len(stream.partitions) - 1}, not {partition}"
-            )
+        count = len(stream.partitions)
+        if partition >= count:
+            raise PartitionNotFound.numbered(partition, stream=stream.name, count=count)
         found = stream.partitions[partition]
         if found.leader != self._broker_id:
             error = NotLeader(f"this broker does not lead {stream.name}/{partition}", retry_after_ms=50)

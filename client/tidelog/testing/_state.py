@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from tidelog.errors import InvalidRequest, StreamNotFound
+from tidelog.errors import InvalidRequest, PartitionNotFound, StreamNotFound
 from tidelog.model import (
     PartitionDescription,
     StreamConfig,
@@ -122,7 +122,7 @@ class State:
     def partition(self, name: str, partition: int) -> PartitionDescription:
         parts = self.stream(name).partitions
         if not 0 <= partition < len(parts):
-            raise InvalidRequest(f"stream {name} has partitions 0–{len(parts) - 1}, not {partition}")
+            raise PartitionNotFound.numbered(partition, stream=name, count=len(parts))
         return parts[partition]
 
     def elect(self, name: str, partition: int, leader: int | None = None) -> int | None:

@@ -200,7 +200,7 @@ async def _partitions(client: tidelog.Client, wanted: _Wanted) -> Sequence[int]:
     numbers = wanted.partitions or tuple(range(count))
     for number in numbers:
         if number >= count:
-            raise PartitionNotFound(f"stream {wanted.stream} has partitions 0–{count - 1}, not {number}")
+            raise PartitionNotFound.numbered(number, stream=wanted.stream, count=count)
     until_offset = wanted.until is not None and wanted.until.offset is not None
     if len(numbers) > 1 and (wanted.start.offset is not None or until_offset):
         fail(

@@ -170,9 +170,7 @@ def existing_partition(
     if stream is None:
         raise StreamNotFound(f"there is no stream with the id {stream_id.hex()}")
     if not 0 <= number < len(stream.partitions):
-        raise PartitionNotFound(
-            f"stream {stream.name!r} has the partitions 0 to {len(stream.partitions) - 1}, not {number}"
-        )
+        raise PartitionNotFound.numbered(number, stream=stream.name, count=len(stream.partitions))
     return stream, stream.partitions[number]
 
 
