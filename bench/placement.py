@@ -226,17 +226,17 @@ def new(seed: int, racks: Sequence[str]) -> tuple[Evenness, Evenness]:
     return evenness(placed(sizes, racks), sizes, racks), evenness(by_luck, sizes, racks)
 
 
-def grown(seed: int, before: int = 8, brokers: int = 10) -> Spread:
-    """Adds brokers to an even cluster."""
+def grown(seed: int) -> Spread:
+    """Adds two brokers to an even cluster of eight."""
     sizes = large_sizes(random.Random(seed))
-    return _spread(placed(sizes, [""] * before), sizes, [""] * brokers)
+    return _spread(placed(sizes, [""] * 8), sizes, [""] * 10)
 
 
-def scattered(seed: int, brokers: int = 10, racks: Sequence[str] = ()) -> Spread:
-    """Begins with a placement by chance."""
+def scattered(seed: int, racks: Sequence[str] = ()) -> Spread:
+    """Begins with a placement by chance on ten brokers."""
     rng = random.Random(seed)
     sizes = large_sizes(rng)
-    return _spread(by_chance(rng, brokers), sizes, racks or [""] * brokers)
+    return _spread(by_chance(rng, 10), sizes, racks or [""] * 10)
 
 
 def _spread(placement: Placement, sizes: Sequence[int], racks: Sequence[str]) -> Spread:

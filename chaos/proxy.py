@@ -72,9 +72,9 @@ class Proxy:
             server.close()
         self.reset()
 
-    def reset(self, dialer: int | None = None) -> int:
-        """Breaks the connections to this broker, of all dialers or of one. Returns how many."""
-        found = [one for one in self._connections if dialer in (None, one.dialer)]
+    def reset(self) -> int:
+        """Breaks all connections to this broker. Returns how many."""
+        found = list(self._connections)
         for connection in found:
             connection.reset()
         return len(found)

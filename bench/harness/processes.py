@@ -143,9 +143,9 @@ def run(command: Sequence[str], *, seconds_max: float = CLIENT_SECONDS_MAX, cwd:
     return out
 
 
-def run_for_json(command: Sequence[str], *, seconds_max: float = CLIENT_SECONDS_MAX) -> dict[str, Any]:
+def run_for_json(command: Sequence[str]) -> dict[str, Any]:
     """The JSON object on the last line that a client printed."""
-    lines = run(command, seconds_max=seconds_max).strip().splitlines()
+    lines = run(command).strip().splitlines()
     try:
         found = json.loads(lines[-1])
     except (IndexError, ValueError):

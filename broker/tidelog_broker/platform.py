@@ -46,14 +46,12 @@ def _thread_pool(threads: int, name: str) -> Executor:
     return ThreadPoolExecutor(threads, name)
 
 
-def this_machine(
-    files: Files | None = None, clock: Clock = system_clock, elapsed: Clock = elapsed_clock
-) -> Platform:
+def this_machine(files: Files | None = None, clock: Clock = system_clock) -> Platform:
     """The operating system's, except for what a test gives."""
     return Platform(
         files=files or OsFiles(),
         clock=clock,
-        elapsed=elapsed,
+        elapsed=elapsed_clock,
         rng=random.Random(),
         new_id=lambda: uuid4().bytes,
         threads=_thread_pool,

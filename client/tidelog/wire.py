@@ -32,10 +32,12 @@ _PLAIN_SETTINGS = (
 )
 
 
-def id_from_proto(identifier: bytes, what: str = "stream_id") -> bytes:
-    """The identifier; raises `InvalidRequest` unless it has 16 bytes."""
+def id_from_proto(identifier: bytes) -> bytes:
+    """The id of a stream; raises `InvalidRequest` unless it has 16 bytes."""
     if len(identifier) != 16:
-        raise errors.InvalidRequest(f"{what} has {len(identifier)} bytes; it must have 16", field=what)
+        raise errors.InvalidRequest(
+            f"stream_id has {len(identifier)} bytes; it must have 16", field="stream_id"
+        )
     return identifier
 
 

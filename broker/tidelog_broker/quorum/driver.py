@@ -67,7 +67,6 @@ class RaftDriver:
         *,
         reserve: Reserve,
         rng: random.Random,
-        times: RaftTimes | None = None,
         snapshot_entries: int = SNAPSHOT_ENTRIES,
     ) -> None:
         """`send` sends a message to the broker that it names; the message may be lost."""
@@ -79,7 +78,6 @@ class RaftDriver:
         self._send_one = send
         self._reserve = reserve
         self._rng = rng
-        self._times = times or RaftTimes()
         self._configurations = ConfigurationHistory(raft_log.configurations)
         self.node = self._new_node()
         self.applied = self.node.applied
@@ -293,7 +291,7 @@ class RaftDriver:
             self.log,
             self.log.hard_state,
             self._configurations.up_to(self.log.last_index),
-            times=self._times,
+            times=RaftTimes(),
             rng=self._rng,
         )
 

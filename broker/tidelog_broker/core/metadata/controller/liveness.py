@@ -31,14 +31,12 @@ class _Heard(NamedTuple):
 class Sessions:
     """The sessions of all brokers, as one controller sees them."""
 
-    def __init__(self, *, session_ms: int = SESSION_MS, heartbeat_ms: int = HEARTBEAT_MS) -> None:
-        self.session_ms = session_ms
-        self.heartbeat_ms = heartbeat_ms
+    def __init__(self) -> None:
         self._heard: dict[int, _Heard] = {}
         self._looked_ms: int | None = None
 
     def __repr__(self) -> str:
-        return f"<Sessions of {sorted(self._heard)} session_ms={self.session_ms}>"
+        return f"<Sessions of {sorted(self._heard)}>"
 
     def heard(self, image: ClusterImage, broker: int, incarnation: bytes, now_ms: int) -> bool:
         """A heartbeat arrived. False: that run is not the registered one; the broker must register."""
@@ -57,7 +55,7 @@ class Sessions:
         """
         away = 0 if self._looked_ms is None else now_ms - self._looked_ms
         self._looked_ms = now_ms
-        if away > self.heartbeat_ms * MISSED_HEARTBEATS:
+        if away > HEARTBEAT_MS * MISSED_HEARTBEATS:
             self._heard = {
                 broker: heard._replace(at_ms=min(now_ms, heard.at_ms + away))
                 for broker, heard in self._heard.items()
@@ -74,9 +72,9 @@ class Sessions:
                     self._heard[known.id] = _Heard(known.incarnation, now_ms, True)
 
     def is_alive(self, broker: BrokerImage, now_ms: int) -> bool:
-        """Whether its session is valid: earned or granted within the last `session_ms`."""
+        """Whether its session is valid: earned or granted within the last `SESSION_MS`."""
         heard = self._of(broker)
-        return heard is not None and now_ms - heard.at_ms < self.session_ms
+        return heard is not None and now_ms - heard.at_ms < SESSION_MS
 
     def expired(self, image: ClusterImage, now_ms: int) -> list[int]:
         """The brokers that must be fenced, the longest silent first."""
@@ -85,7 +83,7 @@ class Sessions:
             for broker in image.brokers.values()
             if not broker.fenced
             and (heard := self._of(broker)) is not None
-            and now_ms - heard.at_ms >= self.session_ms
+            and now_ms - heard.at_ms >= SESSION_MS
         ]
         return [broker for _, broker in sorted(over)]
 
@@ -97,13 +95,13 @@ class Sessions:
             if broker.fenced
             and (heard := self._of(broker)) is not None
             and not heard.granted
-            and now_ms - heard.at_ms < self.heartbeat_ms * MISSED_HEARTBEATS
+            and now_ms - heard.at_ms < HEARTBEAT_MS * MISSED_HEARTBEATS
         ]
 
     def is_silent(self, broker: BrokerImage, now_ms: int) -> bool:
         """Whether two of its heartbeats are missing. In a granted session: whether none has arrived since."""
         heard = self._of(broker)
-        return heard is not None and now_ms - heard.at_ms > self.heartbeat_ms * MISSED_HEARTBEATS
+        return heard is not None and now_ms - heard.at_ms > HEARTBEAT_MS * MISSED_HEARTBEATS
 
     def _of(self, broker: BrokerImage) -> _Heard | None:
         heard = self._heard.get(broker.id)

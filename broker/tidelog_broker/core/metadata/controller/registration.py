@@ -28,7 +28,7 @@ from tidelog_broker.core.metadata.commands import (
     Suspect,
     UnregisterBroker,
 )
-from tidelog_broker.core.metadata.controller.liveness import Sessions
+from tidelog_broker.core.metadata.controller.liveness import SESSION_MS, Sessions
 from tidelog_broker.core.metadata.decisions.brokers import check_version, registered
 from tidelog_broker.core.metadata.decisions.elections import DeprioritizedFor, elect, none_deprioritized
 from tidelog_broker.core.metadata.image import BrokerImage, ClusterImage, Share
@@ -199,7 +199,7 @@ def _check_run(known: BrokerImage, registration: Registration, sessions: Session
             raise Unavailable(
                 f"broker {known.id} is alive with another data directory; if it was replaced, try again "
                 "when its session has ended; otherwise give one of the two brokers another id",
-                retry_after_ms=sessions.session_ms,
+                retry_after_ms=SESSION_MS,
             )
     elif known.incarnation != registration.incarnation and registration.starts > 0:
         reason = put_back(known, registration.directory_id, registration.starts)

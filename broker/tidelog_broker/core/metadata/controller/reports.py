@@ -63,8 +63,7 @@ class _Backoff(NamedTuple):
 class FailureReports:
     """The recent reports of brokers about each other. At most two for each pair of brokers."""
 
-    def __init__(self, *, window_ms: int = REPORT_WINDOW_MS) -> None:
-        self._window_ms = window_ms
+    def __init__(self) -> None:
         self._reports: dict[tuple[int, int, bool], _Report] = {}
         """The newest report by reported broker, reporter, and whether it says gone (True) or silent."""
         self._backoffs: dict[PartitionKey, _Backoff] = {}
@@ -140,7 +139,7 @@ class FailureReports:
             self._reports = {
                 key: report
                 for key, report in self._reports.items()
-                if now_ms - report.at_ms <= self._window_ms
+                if now_ms - report.at_ms <= REPORT_WINDOW_MS
                 and _is_run(image, key[0], report.reported_run)
                 and _is_run(image, key[1], report.reporter_run)
             }
