@@ -139,7 +139,7 @@ def a_deletion_is_acknowledged_below_the_minimum() -> Iterator[None]:
     async def delete(self: Broker, partition: Any, before: int) -> int:
         await self._maintenance.advance_starts([(partition, min(before, partition.high_watermark))])
         start = int(partition.log.start_offset)
-        while partition.start_acknowledged < start:  # noqa: ASYNC110  as the function that it stands in for
+        while partition.replica.start_acknowledged < start:  # noqa: ASYNC110  as the function that it stands in for
             await asyncio.sleep(START_LOOK_SECONDS)
         return start
 
