@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from unittest import mock
 
 SEEDS_MAX: Final = 60
-"""So many seeds must catch a planted bug."""
+"""A planted bug must be caught within this many seeds."""
 
 
 class Mutation(NamedTuple):

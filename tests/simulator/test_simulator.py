@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import os
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
+from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -89,10 +94,35 @@ def test_the_list_of_quickly_caught_bugs_names_existing_bugs() -> None:
     assert len({one.name for one in mutations()}) == len(mutations()) >= 25
 
 
-def test_every_planted_bug_finds_the_code_that_it_replaces() -> None:
+def test_every_planted_bug_finds_the_code_that_it_replaces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that a planted bug replaces in a module must be used through that module. A module that imports
+    the name directly keeps the old value, and the bug would do nothing."""
+    replaced: set[tuple[ModuleType, str]] = set()
+    original = mock.patch.object
+
+    def seen(owner: Any, name: str, *values: Any) -> Any:
+        if isinstance(owner, ModuleType):
+            replaced.add((owner, name))
+        return original(owner, name, *values)
+
+    monkeypatch.setattr(mock.patch, "object", seen)
     for one in (*mutations(), *uncaught_mutations()):
         with one.plant():
             pass
+    through_modules = {
+        (node.value.id, node.attr)
+        for package in ("broker", "client", "simulator")
+        for path in (ROOT / package).rglob("*.py")
+        if "mutations" not in path.parts
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+    }
+    assert len(replaced) > 30
+    for module, name in replaced:
+        loaded = {node.id for node in ast.walk(ast.parse(inspect.getsource(module)))
+                  if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}  # fmt: skip
+        short = module.__name__.rpartition(".")[2]
+        assert name in loaded or (short, name) in through_modules, f"{module.__name__}.{name}"
 
 
 def test_each_rule_has_a_planted_bug_and_each_bug_an_existing_profile() -> None:
