@@ -68,9 +68,8 @@ def target_of(listeners: Sequence[str]) -> str:
             host = _from_here(host)
             return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     raise BrokerError(
-        f"every listener ({', '.join(listeners)}) takes any free port, so the port of the broker is not "
-        f"known; "
-        "write the port, for example internal=0.0.0.0:9210"
+        f"every listener ({', '.join(listeners)}) has port 0 (any free port), so the port of the broker is "
+        "not known; give a listener a port, for example internal=0.0.0.0:9210"
     )
 
 

@@ -32,7 +32,7 @@ def connect(
     `ClientOptions`, as an alternative to `options`.
     """
     if options is not None and settings:
-        raise InvalidRequest(f"give options, or {', '.join(sorted(settings))}, not both")
+        raise InvalidRequest(f"give either `options`, or {', '.join(sorted(settings))}")
     chosen = options or ClientOptions(**settings)
     return Client(addresses, chosen)
 
@@ -76,7 +76,7 @@ class Client(ClusterAdmin):
             acks=acks, idempotent=idempotent, compression=compression, linger_ms=linger_ms
         )
         if options is not None and given != ProducerOptions():
-            raise InvalidRequest("give options, or acks, idempotent, compression and linger_ms, not both")
+            raise InvalidRequest("give either `options`, or acks, idempotent, compression and linger_ms")
         chosen = given if options is None else options
         if not isinstance(chosen, ProducerOptions):
             raise wrong_type("options", options, "ProducerOptions")
@@ -108,7 +108,7 @@ class Client(ClusterAdmin):
         """
         given = ReaderOptions(follow=follow, on_truncated=on_truncated)
         if options is not None and given != ReaderOptions():
-            raise InvalidRequest("give options, or follow and on_truncated, not both")
+            raise InvalidRequest("give either `options`, or follow and on_truncated")
         chosen = given if options is None else options
         if not isinstance(chosen, ReaderOptions):
             raise wrong_type("options", options, "ReaderOptions")

@@ -44,9 +44,7 @@ def _chosen(state: StreamState, options: Options) -> list[int]:
     wanted = options.assigned[state.name]
     for number in wanted:
         if number not in state.high_watermarks:
-            raise PartitionNotFound(
-                f"assign names partition {number} of {state.name}, which has partitions 0–{len(there) - 1}"
-            )
+            raise PartitionNotFound.numbered(number, stream=state.name, count=len(there))
     return list(wanted)
 
 

@@ -69,7 +69,7 @@ async def test_over_its_bound_work_is_refused_until_some_is_done() -> None:
     threads, done = HeldThreads(), list[object]()
     checks = Checks(threads, 1)
     checks.submit("a", QUEUED_BYTES_MAX, lambda: 1, done.append)
-    with pytest.raises(ResourceExhausted, match="validation_queue_bytes_max") as refused:
+    with pytest.raises(ResourceExhausted, match="wait to be checked on this broker, and at most") as refused:
         checks.submit("b", 1, lambda: 2, done.append)
     assert refused.value.retry_after_ms
     await threads.finish()

@@ -331,7 +331,7 @@ def test_prepare_stop_does_not_wait_for_a_broker_that_is_only_about_to_serve(
 
 
 def test_prepare_stop_needs_a_port(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "write the port" in _told_to_prepare(tmp_path, capsys, f"a={HOST}:0")[1]
+    assert "give a listener a port" in _told_to_prepare(tmp_path, capsys, f"a={HOST}:0")[1]
 
 
 def test_prepare_stop_waits_no_longer_than_brokers_take_a_request(

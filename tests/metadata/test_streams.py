@@ -84,10 +84,11 @@ def test_a_broker_that_is_away_for_a_moment_does_not_make_streams_with_fewer_cop
     image = applied(quorum_cluster(3), [ChangeBroker(1, fenced=True)])
 
     with pytest.raises(
-        Unavailable, match="3 replicas need as many brokers, and these are not available now: 1"
+        Unavailable,
+        match="3 replicas need 3 brokers, and these are not available now: 1",
     ):
         create(image, "orders")
-    with pytest.raises(InvalidRequest, match="only 2 brokers are there"):
+    with pytest.raises(InvalidRequest, match="there are only 2 brokers"):
         create(image, "orders", StreamSettings(replication_factor=4))
     assert create(image, "orders", StreamSettings(replication_factor=2)) is not None
 
@@ -146,7 +147,7 @@ def test_labels_that_are_not_given_do_not_differ() -> None:
         (
             "orders",
             StreamSettings(replication_factor=3),
-            "replication_factor is 3, but only 1 broker is there",
+            "replication_factor is 3, but there is only 1 broker",
         ),
     ],
 )

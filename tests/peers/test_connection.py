@@ -157,12 +157,10 @@ async def test_a_server_of_another_kind_is_no_peer() -> None:
         await reader.read()
         writer.close()
 
-    server = await asyncio.start_server(banner, HOST, 0)
-    port = server.sockets[0].getsockname()[1]
-    with pytest.raises((ProtocolBroken, PeerUnreachable), match="no greeting of a broker"):
-        await dial(HOST, port, lambda: identity(2), ConnectionKind.CONTROL, target=1, timeout_s=5)
-    server.close()
-    await server.wait_closed()
+    async with await asyncio.start_server(banner, HOST, 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises((ProtocolBroken, PeerUnreachable), match="not the greeting of a broker"):
+            await dial(HOST, port, lambda: identity(2), ConnectionKind.CONTROL, target=1, timeout_s=5)
 
 
 async def test_a_full_connection_says_so_and_says_when_it_is_not(station: Station) -> None:

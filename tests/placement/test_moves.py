@@ -134,7 +134,7 @@ def test_replicas_on_brokers_that_are_not_there_go_first() -> None:
 
 
 def test_more_copies_than_brokers_are_refused() -> None:
-    with pytest.raises(InvalidRequest, match="3 replicas need as many brokers"):
+    with pytest.raises(InvalidRequest, match="3 replicas need 3 brokers"):
         reassign([BrokerLoad(0), BrokerLoad(1)], [(0, 1, 2)])
 
 

@@ -157,5 +157,5 @@ def test_of_equally_loaded_brokers_the_one_with_fewer_bytes_comes_first() -> Non
 
 
 def test_more_copies_than_brokers_are_refused_with_a_sentence() -> None:
-    with pytest.raises(InvalidRequest, match="replication_factor is 3, but only 1 broker is there"):
+    with pytest.raises(InvalidRequest, match="replication_factor is 3, but there is only 1 broker"):
         place([BrokerLoad(0)], 1, 3)

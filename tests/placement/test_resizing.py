@@ -59,7 +59,7 @@ def test_a_copy_is_added_where_the_fewest_bytes_are() -> None:
 
 
 def test_more_copies_than_brokers_are_refused() -> None:
-    with pytest.raises(InvalidRequest, match=r"3 replicas need as many brokers, and there are only: 0, 1"):
+    with pytest.raises(InvalidRequest, match=r"3 replicas need 3 brokers, and there are only: 0, 1"):
         resize(brokers(1, 0), [(0,)], 3)
 
 

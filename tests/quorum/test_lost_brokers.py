@@ -87,7 +87,7 @@ async def test_a_broker_that_is_alone_can_neither_be_drained_nor_go(brokers: Bro
             await client.unregister_broker(0)
         with pytest.raises(InvalidRequest, match="it is the only voter"):
             await client.remove_voter(0)
-        with pytest.raises(InvalidRequest, match="only 1 broker is there"):
+        with pytest.raises(InvalidRequest, match="there is only 1 broker"):
             await client.create_stream("wide", replication_factor=2)
 
 

@@ -46,10 +46,10 @@ def test_an_entry_is_as_the_document_says() -> None:
     assert number(data, at["length of the payload"]) == 5
     assert number(data, at["1 command"]) == int(EntryType.NOOP) == 3
     assert [number(data, at[name]) for name in ("index", "term", "zeros")] == [7, 3, 0]
-    assert number(data, at["the last index that was known to be on disk when this one was written"]) == 5
+    assert number(data, at["the last index that was known to be on disk when this entry was written"]) == 5
     start = max(end for _, end in at.values())
     assert data[start:] == b"12345\0\0\0"
-    first, end = at["checksum of everything but itself"]
+    first, end = at["checksum of everything but this field"]
     assert number(data, (first, end)) == crc32c(data[end:], crc32c(data[:first]))
     assert PAYLOAD_BYTES_MAX == 64 << 20
 
@@ -64,8 +64,11 @@ def test_the_hard_state_is_as_the_document_says(state: HardState) -> None:
     assert [number(data, at[name]) for name in ("term", "commit")] == [7, 300]
     assert number(data, at["bit 0"]) == (0b11 if state.vote else 0)
     if state.vote is not None:
-        assert number(data, at["broker that has this one's vote in the term"]) == state.vote.broker_id
-        assert data[slice(*at["its directory id"])] == state.vote.directory_id
+        assert (
+            number(data, at["number of the broker that has the vote of this voter in the term"])
+            == state.vote.broker_id
+        )
+        assert data[slice(*at["directory id of that broker"])] == state.vote.directory_id
     assert len(data) == sum(sizes) - (0 if state.vote else 16)
     assert number(data[-4:], (0, 4)) == crc32c(data[:-4])
 
@@ -76,7 +79,7 @@ def test_a_snapshot_is_as_the_document_says() -> None:
     configuration = VOTERS.encode()
 
     assert data[:4] == b"TLS1"
-    assert [number(data, at[name]) for name in ("index", "term")] == [9, 4]
+    assert [number(data, at[name]) for name in ("index", "term of the entry at the index")] == [9, 4]
     assert number(data, at["length of the configuration"]) == len(configuration)
     assert number(data, at["length of the image"]) == 5
     start = max(end for _, end in at.values())

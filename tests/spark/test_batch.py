@@ -149,7 +149,7 @@ def test_earliest_is_the_log_start_and_what_lies_below_is_lost_data(
         ({"subscribe": "{name}", "endingOffsets": '{"{name}": {"0": 5}}'}, "endingOffsets is 5 for {name}/0"),
         ({"subscribe": "{name}", "endingOffsets": '{"{name}": {"7": 0}}'}, "names partition {name}/7"),
         ({"subscribe": "{name}", "endingOffsets": '{"{name}": {}}'}, "lacks partition {name}/0"),
-        ({"assign": '{"{name}": [3]}'}, "assign names partition 3 of {name}"),
+        ({"assign": '{"{name}": [3]}'}, "stream {name} has only partition 0, not 3"),
         (
             {"subscribe": "{name}", "maxOffsetsPerTrigger": "5"},
             "maxOffsetsPerTrigger is for spark.readStream",

@@ -98,10 +98,9 @@ class StreamRequests:
         size, message_bytes_max = settings.batch_bytes_max or 0, self._broker.limits.message_bytes_max
         if size + ENVELOPE_BYTES_MAX > message_bytes_max:
             raise InvalidRequest(
-                f"batch_bytes_max is {size}; with {ENVELOPE_BYTES_MAX} bytes around it that is more than the "
-                f"{message_bytes_max} bytes of a message that brokers accept (message_bytes_max). Give "
-                f"less, or "
-                "raise message_bytes_max on all brokers",
+                f"batch_bytes_max is {size}. A message with this batch may need {ENVELOPE_BYTES_MAX} bytes "
+                f"more, and brokers accept messages of at most {message_bytes_max} bytes "
+                "(message_bytes_max). Give less, or raise message_bytes_max on all brokers",
                 field="batch_bytes_max",
             )
 

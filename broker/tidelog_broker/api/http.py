@@ -196,7 +196,7 @@ class HttpDoor:
             return _plain(
                 start_response,
                 "503 Busy",
-                f"{PAGES_MAX} pages are being made already (http_pages_max); try again\n",
+                f"{PAGES_MAX} pages are being written already; try again\n",
             )
         try:
             if path == "/metrics":

@@ -68,7 +68,7 @@ class LogService:
     async def fetch(self, request: log_pb2.FetchRequest) -> AsyncGenerator[FetchAnswer]:
         if self._fetches >= FETCH_CALLS_MAX:
             raise ResourceExhausted(
-                f"{FETCH_CALLS_MAX} fetch calls run already (fetch_calls_max); try again", retry_after_ms=1000
+                f"{FETCH_CALLS_MAX} Fetch calls run on this broker already; try again", retry_after_ms=1000
             )
         self._fetches += 1
         self._broker.metrics.fetch_calls.set(self._fetches)

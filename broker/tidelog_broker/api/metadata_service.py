@@ -74,7 +74,7 @@ class MetadataService:
     async def watch(self, request: metadata_pb2.WatchRequest) -> AsyncIterator[metadata_pb2.WatchResponse]:
         if self._watches >= WATCHES_MAX:
             raise ResourceExhausted(
-                f"{WATCHES_MAX} watches run already (watches_max); try again", retry_after_ms=1000
+                f"{WATCHES_MAX} Watch calls run on this broker already; try again", retry_after_ms=1000
             )
         self._watches += 1
         changed = asyncio.Event()

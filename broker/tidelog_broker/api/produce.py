@@ -123,8 +123,7 @@ class ProduceCall:
         if pipeline is None:
             if len(self._pipelines) >= CALL_PARTITIONS_MAX:
                 raise ResourceExhausted(
-                    f"the call has {CALL_PARTITIONS_MAX} partitions already (call_partitions_max); open "
-                    f"another call"
+                    f"the call has {CALL_PARTITIONS_MAX} partitions already; open another call"
                 )
             pipeline = self._pipelines[key] = _Pipeline()
         slot = _Slot(request.request_id, len(batch))

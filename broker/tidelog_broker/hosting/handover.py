@@ -146,7 +146,9 @@ class HandingOver:
                 await self._tell(led)
                 await asyncio.sleep(HOLD_SECONDS)
         except TidelogError as error:
-            log.info("the controller could not be told which leaderships are settled", reason=str(error))
+            log.info(
+                "the broker could not tell the controller which leaderships are settled", reason=str(error)
+            )
             if not error.definite:
                 await asyncio.sleep(HOLD_SECONDS)
         finally:

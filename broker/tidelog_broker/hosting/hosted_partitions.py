@@ -284,7 +284,8 @@ class HostedPartitions:
         if reason is not None and key not in self.halted:
             if key in self.uncreated:
                 return Unavailable(
-                    f"{stream.name}/{partition} is not there yet: {reason}", retry_after_ms=1000
+                    f"{stream.name}/{partition} does not exist on this broker yet: {reason}",
+                    retry_after_ms=1000,
                 )
             return DataCorrupt(f"{stream.name}/{partition} cannot be served: {reason}")
         facts: dict[str, Any] = {} if leader is None else {"leader": leader}

@@ -100,7 +100,7 @@ class QuorumPeers:
                 await self._controller.ask(LoseReplicas(me, run, names), LOSS_SECONDS_MAX)
             except TidelogError as error:
                 log.warning(
-                    "the controller could not be told of lost replicas; the broker tries again",
+                    "the broker could not report lost replicas to the controller; it tries again",
                     error=str(error),
                 )
             for key, assignment in list(self._lost.items()):

@@ -70,9 +70,8 @@ class Checks:
         """
         if self.queued_bytes and self.queued_bytes + size > QUEUED_BYTES_MAX:
             raise ResourceExhausted(
-                f"{self.queued_bytes} bytes wait to be checked on this broker, and at most "
-                f"{QUEUED_BYTES_MAX} may; try "
-                f"(validation_queue_bytes_max)",
+                f"{self.queued_bytes} bytes of batches wait to be checked on this broker, and at most "
+                f"{QUEUED_BYTES_MAX} may wait; try again",
                 retry_after_ms=100,
             )
         self.queued_bytes += size

@@ -190,6 +190,10 @@ async def until_formatted(
             elif found is not None and found.state is State.FORMATTED:
                 return
         if reason and reason != told:
-            log.warning("no second broker can vote before the formation marker is correct", reason=reason)
+            log.warning(
+                "the formation marker is wrong, so no second broker may vote; correct the file",
+                marker=marker,
+                reason=reason,
+            )
         told = reason
         await asyncio.sleep(pause_s)

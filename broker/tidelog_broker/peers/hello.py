@@ -88,7 +88,7 @@ def decode(data: bytes) -> Hello:
     try:
         greeting = _decoder.decode(data)
     except (msgspec.DecodeError, ValueError) as error:
-        raise ProtocolBroken(f"the first frame is no greeting of a broker ({error})") from error
+        raise ProtocolBroken(f"the first frame is not the greeting of a broker ({error})") from error
     if isinstance(greeting, Refusal):
         if greeting.recoveries is not None:
             raise OtherHistory(greeting.reason, greeting.recoveries)

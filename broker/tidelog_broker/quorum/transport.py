@@ -162,7 +162,11 @@ class QuorumTransport:
         )
         if identity.incarnation not in self._strangers and len(self._strangers) < STRANGERS_MAX:
             self._strangers.add(identity.incarnation)
-            log.warning("a broker with another history is refused", broker=identity.broker_id, reason=reason)
+            log.warning(
+                "a message of a broker with another metadata history was refused",
+                broker=identity.broker_id,
+                reason=reason,
+            )
         raise OtherHistory(reason, self.recoveries or ())
 
     def _check_starts(self, identity: Identity) -> None:

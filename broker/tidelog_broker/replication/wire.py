@@ -128,7 +128,7 @@ def from_follower(
     if isinstance(body, _RangeHead):
         return address, RangeHeld(*body, payload)
     if not isinstance(body, Position | Durable | RangeWanted):
-        raise ProtocolBroken(f"a follower does not say {type(body).__name__}")
+        raise ProtocolBroken(f"a follower never sends {type(body).__name__}")
     return address, body
 
 
@@ -136,7 +136,7 @@ def from_leader(header: bytes, payload: memoryview) -> tuple[Address, FromLeader
     """Decodes a leader's message; raises `ProtocolBroken`."""
     address, body = _decode(header)
     if isinstance(body, Position | Durable):
-        raise ProtocolBroken(f"a leader does not say {type(body).__name__}")
+        raise ProtocolBroken(f"a leader never sends {type(body).__name__}")
     if isinstance(body, _RangeHead):
         return address, RangeHeld(*body, payload)
     if isinstance(body, _BatchesHead):

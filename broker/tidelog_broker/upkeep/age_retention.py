@@ -91,7 +91,7 @@ class AgeRetention:
         except (OSError, TidelogError) as error:
             if not partition.removed:
                 log.warning(
-                    "maintenance could not read a log",
+                    "maintenance could not read a log and skips it until its next pass",
                     stream=partition.name, partition=partition.partition, error=str(error),
                 )  # fmt: skip
             return None

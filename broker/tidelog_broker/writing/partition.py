@@ -221,7 +221,7 @@ class Partition:
         if self._queue.bytes + size > QUEUE_BYTES_MAX and self._queue:
             raise queue_full(self.full_name, self._queue.bytes, QUEUE_BYTES_MAX)
         if self.uncommitted + len(self._queue) >= UNCOMMITTED_MAX:
-            raise too_many_uncommitted(UNCOMMITTED_MAX)
+            raise too_many_uncommitted(self.full_name, UNCOMMITTED_MAX)
 
     def submit(self, append: Append) -> None:
         """Queues an append for the next write round; raises the same errors as `check_room`."""
@@ -316,7 +316,9 @@ class Partition:
         Written appends may still be committed. Appends in the queue are removed from it, and
         later appends of the same sender are refused.
         """
-        self._uncommitted.expire(now, TimedOut("the append was not committed in time; it may be later"))
+        self._uncommitted.expire(
+            now, TimedOut("the append was not committed in time; it may be committed later")
+        )
         self._refuse(self._queue.expire(now), TimedOut("the append was not written in time"))
 
     def _refuse(self, appends: Iterable[Append], error: TidelogError) -> None:

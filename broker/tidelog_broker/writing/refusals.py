@@ -16,6 +16,7 @@ from tidelog.errors import (
     TimedOut,
     Unavailable,
 )
+from tidelog.wording import count_of
 
 
 class Refusals(NamedTuple):
@@ -55,19 +56,20 @@ def not_leader(name: str, leader: int | None) -> NotLeader:
 
 def queue_full(name: str, queued_bytes: int, bytes_max: int) -> ResourceExhausted:
     return ResourceExhausted(
-        f"{queued_bytes} bytes wait to be written to {name}; {bytes_max} may (queue_bytes_max)",
+        f"{queued_bytes} bytes wait to be written to {name}, and at most {bytes_max} may wait; try again",
         retry_after_ms=100,
     )
 
 
-def too_many_uncommitted(appends_max: int) -> ResourceExhausted:
+def too_many_uncommitted(name: str, appends_max: int) -> ResourceExhausted:
     return ResourceExhausted(
-        f"{appends_max} appends wait to be committed (uncommitted_max)", retry_after_ms=100
+        f"{appends_max} appends to {name} wait for their commit, and no more may wait; try again",
+        retry_after_ms=100,
     )
 
 
 def too_few_replicas(name: str, in_sync: int, needed: int) -> NotEnoughReplicas:
     return NotEnoughReplicas(
-        f"{name} has {in_sync} replicas in sync; {needed} are its minimum (min_insync_replicas)",
+        f"{name} has {count_of(in_sync, 'replica')} in sync and needs {needed} (min_insync_replicas)",
         retry_after_ms=100,
     )

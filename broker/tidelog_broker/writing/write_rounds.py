@@ -89,8 +89,8 @@ class WriteRounds:
         """Raises `ResourceExhausted` if `size` more bytes may not wait to be written."""
         if self._queued_bytes and self._queued_bytes + size > QUEUED_BYTES_MAX:
             raise ResourceExhausted(
-                f"{self._queued_bytes} bytes wait to be written on this broker; {QUEUED_BYTES_MAX} may "
-                f"(broker_queue_bytes_max)",
+                f"{self._queued_bytes} bytes wait to be written on this broker, and at most "
+                f"{QUEUED_BYTES_MAX} may wait; try again",
                 retry_after_ms=100,
             )
 

@@ -90,7 +90,7 @@ def of_a_leader(error: TidelogError, where: str) -> TidelogError:
     leader tells.
     """
     if isinstance(error, StreamNotFound | PartitionNotFound):
-        return Unavailable(f"the leader of {where} does not know it: {error}")
+        return Unavailable(f"the leader of {where} does not know this partition: {error}")
     return error
 
 

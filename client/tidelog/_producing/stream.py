@@ -146,7 +146,9 @@ class ProduceStream:
         except grpc.RpcError as error:
             self._fail(error_from_rpc(error, self._channel.address))
         except Exception as error:
-            self._fail(InternalError(f"an answer of {self._channel.address} could not be handled: {error!r}"))
+            self._fail(
+                InternalError(f"the client could not handle an answer of {self._channel.address}: {error!r}")
+            )
             raise
         finally:
             call.cancel()

@@ -70,11 +70,6 @@ def size_bytes(text: str, option: str) -> int:
     return count
 
 
-def count_of(number: int, what: str, several: str = "") -> str:
-    """``1 record``, ``2 records``; `several` is the plural where it is not `what` with an s."""
-    return f"{number} {what if number == 1 else several or what + 's'}"
-
-
 def printable(data: bytes) -> str:
     """Bytes for a message, in quotes; those that are not UTF-8 as ``\\xe9``."""
     return f"'{data.decode(errors='backslashreplace')}'"

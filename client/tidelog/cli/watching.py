@@ -12,7 +12,8 @@ import typer
 
 from tidelog.cli.errors import Exit, fail
 from tidelog.cli.output import console
-from tidelog.cli.values import count_of, duration_ms
+from tidelog.cli.values import duration_ms
+from tidelog.wording import count_of
 
 LOOK_SECONDS: Final = 0.5
 

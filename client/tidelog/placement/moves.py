@@ -77,7 +77,8 @@ def reassign(
     for members in partitions:
         if len(members) > len(by_id):
             raise InvalidRequest(
-                f"{len(members)} replicas need as many brokers, and there are only: {listed(sorted(by_id))}",
+                f"{len(members)} replicas need {len(members)} brokers, and there are only: "
+                f"{listed(sorted(by_id))}",
                 field="replication_factor",
             )
     moves = _Moves(by_id, partitions, sizes or [0] * len(partitions), moves_max)

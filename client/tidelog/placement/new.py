@@ -10,6 +10,7 @@ from typing import NamedTuple
 from tidelog.errors import InvalidRequest
 from tidelog.placement.leaders import Leading, first
 from tidelog.placement.loads import BrokerLoad, Tally
+from tidelog.wording import count_of
 
 
 def place(brokers: Sequence[BrokerLoad], partitions: int, replication_factor: int) -> list[tuple[int, ...]]:
@@ -20,8 +21,8 @@ def place(brokers: Sequence[BrokerLoad], partitions: int, replication_factor: in
     """
     if replication_factor > len(brokers):
         raise InvalidRequest(
-            f"replication_factor is {replication_factor}, but only {len(brokers)} "
-            f"{'broker is' if len(brokers) == 1 else 'brokers are'} there to hold a copy each",
+            f"replication_factor is {replication_factor}, but there {'is' if len(brokers) == 1 else 'are'} "
+            f"only {count_of(len(brokers), 'broker')}",
             field="replication_factor",
         )
     racks = {broker.broker_id: broker.rack for broker in sorted(brokers, key=lambda one: one.broker_id)}

@@ -49,7 +49,7 @@ def resize(
             if not free:
                 there = sorted({*kept, *tally.copies})
                 raise InvalidRequest(
-                    f"{replication_factor} replicas need as many brokers, and there are only: "
+                    f"{replication_factor} replicas need {replication_factor} brokers, and there are only: "
                     f"{listed(there)}",
                     field="replication_factor",
                 )

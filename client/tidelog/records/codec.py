@@ -214,7 +214,9 @@ def _check_headers(headers: pa.ListArray) -> None:
         raise InvalidRequest("the headers column has nulls; use an empty list for a record without headers")
     items = headers.flatten()
     if items.null_count or items.field("key").null_count:
-        raise InvalidRequest("the headers column has a header without a key; only values may be null")
+        raise InvalidRequest(
+            "a header in the headers column has no key; its value may be null, but not its key"
+        )
 
 
 def _column(data: pa.RecordBatch, name: str, now_us: int) -> pa.Array:

@@ -101,7 +101,7 @@ class Administration:
         try:
             pattern = re.compile(request.pattern or ".*")
         except re.error as error:
-            raise InvalidRequest(f"{request.pattern!r} is no regular expression: {error}") from None
+            raise InvalidRequest(f"{request.pattern!r} is not a regular expression: {error}") from None
         names = [name for name in sorted(self._state.streams) if pattern.fullmatch(name)]
         rest = [name for name in names if name > request.page_token]
         page = rest[: request.page_size or PAGE_SIZE_DEFAULT]

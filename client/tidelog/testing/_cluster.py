@@ -55,7 +55,7 @@ class FakeCluster:
     ) -> Client:
         """A client, as `tidelog.connect` makes it; of all brokers, or of those at `addresses`."""
         if options is not None and settings:
-            raise InvalidRequest(f"give options, or {', '.join(sorted(settings))}, not both")
+            raise InvalidRequest(f"give either `options`, or {', '.join(sorted(settings))}")
         return Client(addresses or self.addresses, options or ClientOptions(**settings), self._dial)
 
     def _dial(self, address: str) -> BrokerChannel:

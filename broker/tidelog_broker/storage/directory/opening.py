@@ -195,12 +195,15 @@ class LogOpener:
                 return self.create(want)
             raise
         if recovered.cut_bytes:
-            log.warning(
-                "recovery cut an unfinished tail off a log; the bytes are kept beside it",
-                folder=folder,
-                bytes=recovered.cut_bytes,
-                suspect=recovered.suspect,
-            )
+            if recovered.suspect:
+                said = (
+                    "recovery cut bytes off a log that may be acknowledged records; they are kept beside it"
+                )
+            else:
+                said = (
+                    "recovery cut an unfinished write off a log; it is kept beside it unless the disk is full"
+                )
+            log.warning(said, folder=folder, bytes=recovered.cut_bytes)
         return recovered
 
     def create(self, want: Wanted) -> PartitionLog:

@@ -216,7 +216,7 @@ class AppendGuard:
         if oldest is not None and self._idle_us(oldest) >= PRODUCER_IDLE_US:
             return
         raise ResourceExhausted(
-            f"{len(self._producers)} producers wrote to this partition recently (producers_max)",
+            f"{len(self._producers)} producers wrote to this partition recently, and no more may; try later",
             retry_after_ms=60_000,
         )
 

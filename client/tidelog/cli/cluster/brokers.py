@@ -14,9 +14,10 @@ from tidelog.cli.completion import broker_ids
 from tidelog.cli.connection import SERVER, connected
 from tidelog.cli.errors import Exit, fail
 from tidelog.cli.output import OUTPUT, Output, console, example, print_json
-from tidelog.cli.values import count_of, duration_ms
+from tidelog.cli.values import duration_ms
 from tidelog.cli.watching import TIMEOUT, WAIT, watched
 from tidelog.model import ClusterDescription, StopAnswer
+from tidelog.wording import count_of
 
 EXAMPLES = {
     "cordon": "tidelog cluster cordon 2",

@@ -15,11 +15,11 @@ from tidelog.cli.completion import broker_ids, stream_names
 from tidelog.cli.connection import SERVER, connected
 from tidelog.cli.errors import Exit, fail
 from tidelog.cli.output import OUTPUT, Output, console, example, print_json
-from tidelog.cli.values import count_of, duration_ms, size_bytes
+from tidelog.cli.values import duration_ms, size_bytes
 from tidelog.cli.watching import TIMEOUT, WAIT, watched
 from tidelog.model import PartitionStanding
 from tidelog.model.replica_lag import LOST_STATES, UNREACHABLE
-from tidelog.wording import listed
+from tidelog.wording import count_of, listed
 
 EXAMPLES = {
     "elect": "tidelog cluster elect orders",

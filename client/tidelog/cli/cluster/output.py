@@ -8,7 +8,7 @@ from typing import Any
 from rich.table import Table
 
 from tidelog.cli.output import facts, table
-from tidelog.cli.values import count_of, show_bytes
+from tidelog.cli.values import show_bytes
 from tidelog.model import (
     BrokerDescription,
     BrokerStanding,
@@ -18,7 +18,7 @@ from tidelog.model import (
     id_text,
 )
 from tidelog.model.replica_lag import LOST_STATES, UNREACHABLE
-from tidelog.wording import listed
+from tidelog.wording import count_of, listed
 
 TROUBLED_SHOWN_MAX = 20
 """Partitions in trouble in a table; JSON has all that the broker names."""

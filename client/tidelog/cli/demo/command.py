@@ -36,7 +36,8 @@ from tidelog.cli.local.local_cluster import (
 from tidelog.cli.local.nats_server import find_nats_server
 from tidelog.cli.local.processes import Child, Signals, free_ports, python_module, start
 from tidelog.cli.output import OUTPUT, Output, console, print_json, table
-from tidelog.cli.values import count_of, show_bytes
+from tidelog.cli.values import show_bytes
+from tidelog.wording import count_of
 
 EXAMPLE = "tidelog demo --seconds 15"
 

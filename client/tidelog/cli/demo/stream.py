@@ -17,8 +17,8 @@ import tidelog
 from tidelog.cli.errors import fail
 from tidelog.cli.local.processes import Signals
 from tidelog.cli.local.waiting import holds_within_async
-from tidelog.cli.values import count_of
 from tidelog.model import Record
+from tidelog.wording import count_of
 
 if TYPE_CHECKING:
     from tidelog.cli.demo.host_metrics import Message

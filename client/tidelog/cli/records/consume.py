@@ -26,8 +26,9 @@ from tidelog.cli.records.record_output import (
     RecordOutput,
     TextOutput,
 )
-from tidelog.cli.values import Point, count_of, point
+from tidelog.cli.values import Point, point
 from tidelog.errors import PartitionNotFound
+from tidelog.wording import count_of
 
 EXAMPLE = "tidelog consume orders --from 15m --follow --format json"
 

@@ -16,7 +16,7 @@ import typer
 from tidelog.cli.errors import Exit, fail
 from tidelog.cli.output import OUTPUT, Output
 from tidelog.cli.records.record_json import to_json
-from tidelog.cli.values import count_of, show_time_us
+from tidelog.cli.values import show_time_us
 from tidelog.errors import CorruptBatch, DataCorrupt
 from tidelog.model import Record, id_bytes, id_text
 from tidelog.records import (
@@ -30,6 +30,7 @@ from tidelog.records import (
 )
 from tidelog.records.checksum import crc32c
 from tidelog.records.layout import check_framing
+from tidelog.wording import count_of
 
 EXAMPLE = "tidelog dump data/streams/orders~1f6a90c2/0/00000000000000000000.log --records --limit 2"
 

@@ -24,9 +24,10 @@ from tidelog.cli.progress import Counter
 from tidelog.cli.records.input import chunks, lines
 from tidelog.cli.records.record_json import FIELDS, GivenRecord, from_json
 from tidelog.cli.records.stalls import stalls_shown
-from tidelog.cli.values import count_of, printable
+from tidelog.cli.values import printable
 from tidelog.errors import InvalidRequest, ResourceExhausted, TidelogError
 from tidelog.model import Headers, Receipt
+from tidelog.wording import count_of
 
 EXAMPLE = "echo 'one order' | tidelog produce orders --key customer-7 --header source=shop"
 

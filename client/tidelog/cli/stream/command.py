@@ -16,7 +16,7 @@ from tidelog.cli.connection import SERVER, connected
 from tidelog.cli.errors import Exit, fail
 from tidelog.cli.output import OUTPUT, Output, console, example, print_json, table
 from tidelog.cli.stream.output import as_json, retention_text, show
-from tidelog.cli.values import UNLIMITED, count_of, duration_ms, size_bytes
+from tidelog.cli.values import UNLIMITED, duration_ms, size_bytes
 from tidelog.errors import InvalidRequest, StreamNotFound
 from tidelog.model import (
     Durability,
@@ -28,6 +28,7 @@ from tidelog.model import (
     id_text,
 )
 from tidelog.model.replica_lag import LOST_STATES, UNREACHABLE
+from tidelog.wording import count_of
 
 VERSION_MAX = (1 << 63) - 1
 """Versions are sent as 64-bit integers."""

@@ -7,10 +7,10 @@ from types import MappingProxyType
 from typing import Any
 
 from tidelog.cli.output import Output, console, facts, print_json, table
-from tidelog.cli.values import UNLIMITED, count_of, show_bytes, show_duration_ms, show_time_us
+from tidelog.cli.values import UNLIMITED, show_bytes, show_duration_ms, show_time_us
 from tidelog.model import Retention, StreamConfig, StreamDescription, id_text
 from tidelog.model.replica_lag import LOST_STATES
-from tidelog.wording import listed
+from tidelog.wording import count_of, listed
 
 
 def show(

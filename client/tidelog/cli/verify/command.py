@@ -20,9 +20,10 @@ from tidelog.cli.local.local_cluster import check_broker_installed
 from tidelog.cli.local.processes import python_module
 from tidelog.cli.output import OUTPUT, Output, console, facts, print_json
 from tidelog.cli.progress import Counter
-from tidelog.cli.values import count_of, show_bytes
+from tidelog.cli.values import show_bytes
 from tidelog.cli.verify.history import judge, show_judgement
 from tidelog.cli.verify.replicas import show_cluster, verify_cluster
+from tidelog.wording import count_of
 
 EXAMPLE = "tidelog verify ~/.local/share/tidelog/dev/broker"
 

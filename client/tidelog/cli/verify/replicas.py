@@ -17,11 +17,11 @@ from tidelog._connecting.broker_channel import dial
 from tidelog.cli.errors import Exit, fail
 from tidelog.cli.output import console, facts
 from tidelog.cli.progress import Counter
-from tidelog.cli.values import count_of
 from tidelog.cli.verify.replica_reading import ReplicaReading, extent
 from tidelog.errors import TidelogError
 from tidelog.history.replicas import Comparison, Lack, Piece
 from tidelog.model import ClusterDescription, StreamDescription, id_text
+from tidelog.wording import count_of
 
 SETTLE_SECONDS = 15.0
 """How long a replica may take to learn the high watermark, and a broker to answer."""

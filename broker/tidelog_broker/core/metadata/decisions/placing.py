@@ -68,8 +68,8 @@ def _check_there(image: ClusterImage, brokers: Sequence[BrokerLoad], replication
     away = [broker.id for broker in image.brokers.values() if not broker.cordoned and not broker.welcome]
     if len(brokers) < replication_factor <= len(brokers) + len(away):
         raise Unavailable(
-            f"{replication_factor} replicas need as many brokers, and these are not available now: "
-            f"{listed(away)}; try again, or ask for fewer replicas",
+            f"{replication_factor} replicas need {replication_factor} brokers, and these are not available "
+            f"now: {listed(away)}; try again, or ask for fewer replicas",
             retry_after_ms=1000,
         )
 

@@ -259,7 +259,7 @@ def _check(
             )
         if not found.may_join:
             raise Unavailable(
-                f"broker {broker} is {found.state.value}; it can get a replica of {where} later",
+                f"broker {broker} is {found.state.value}; it can get a replica of {where} once it is active",
                 retry_after_ms=1000,
             )
 
