@@ -55,7 +55,7 @@ def a_follower_appends_without_comparing_histories() -> Iterator[None]:
         yield
 
 
-@mutation("R1, R11", "trimmed losses")
+@mutation("R1, R11", "slow trimmed losses")
 def an_empty_log_fits_wherever_it_begins() -> Iterator[None]:
     """The log forgets the epoch of the records below, and assumes that its start is in the leader's
     history."""
@@ -77,7 +77,7 @@ def an_empty_log_fits_wherever_it_begins() -> Iterator[None]:
         yield
 
 
-@mutation("R2", "deposals")
+@mutation("R2", "returns")
 def truncation_is_not_fenced() -> Iterator[None]:
     def unfenced(self: FollowerPartition, message: Any) -> Any:
         if hasattr(message, "refusal"):

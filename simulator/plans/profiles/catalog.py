@@ -40,6 +40,7 @@ PROFILES: Final[dict[str, Callable[[Plan], Plan]]] = {
     "quick switches": disks.quick_switches,
     "returns": leaders.returns,
     "trimmed losses": processes.trimmed_losses,
+    "slow trimmed losses": processes.slow_trimmed_losses,
     "refused starts": deletion.refused_starts,
     "one writer": clients.one_writer,
     "unanswered heartbeats": leaders.unanswered_heartbeats,

@@ -93,3 +93,16 @@ def twice_lost(plan: Plan) -> Plan:
 def trimmed_losses(plan: Plan) -> Plan:
     """Records are deleted, and then all machines lose power before the page cache is flushed (R11)."""
     return replace(losses(plan), seconds=SECONDS_SHORT, start_moves=10.0, everybody=2.0, power_losses=0.5)
+
+
+def slow_trimmed_losses(plan: Plan) -> Plan:
+    """As `trimmed_losses`, with one stream and slow disks: more often a log is emptied while another
+    replica still has records (R1)."""
+    return replace(
+        trimmed_losses(plan),
+        streams=losses(plan).streams[:1],
+        start_moves=30.0,
+        everybody=1.0,
+        power_losses=1.5,
+        slow_disks=True,
+    )
