@@ -18,7 +18,7 @@ from uuid import uuid4
 import structlog
 
 from tidelog.without_pandas import leave_pandas_out
-from tidelog.wording import listed
+from tidelog.wording import count_of, listed
 from tidelog_broker.config import Settings, SettingsInvalid, default_text, parse_broker_id
 from tidelog_broker.errors import BrokerError, DirectoryDamaged
 
@@ -307,7 +307,7 @@ def _recover_quorum(options: argparse.Namespace) -> int:
     print(  # noqa: T201
         f"broker {report.broker_id} of cluster {id_text(report.cluster_id)}: last entry "
         f"({report.last_term}, {report.last_index}), committed at least up to {report.committed}; "
-        f"{report.streams} {'stream' if report.streams == 1 else 'streams'}; "
+        f"{count_of(report.streams, 'stream')}; "
         f"brokers {listed(report.brokers)}; "
         f"voters {listed(report.voters)}"
     )

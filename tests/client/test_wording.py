@@ -1,10 +1,10 @@
-"""Lists in sentences for users."""
+"""Lists and counts in sentences for users."""
 
 from __future__ import annotations
 
 import pytest
 
-from tidelog.wording import listed
+from tidelog.wording import count_of, listed
 
 
 @pytest.mark.parametrize(
@@ -19,3 +19,8 @@ from tidelog.wording import listed
 )
 def test_a_list_reads_as_words(values: list[object], at_most: int | None, sentence: str) -> None:
     assert listed(values, at_most=at_most) == sentence
+
+
+def test_a_count_has_its_plural() -> None:
+    assert [count_of(n, "record") for n in (0, 1, 2)] == ["0 records", "1 record", "2 records"]
+    assert count_of(2, "copy", "copies") == "2 copies"

@@ -11,7 +11,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-from tidelog.wording import listed
+from tidelog.wording import count_of, listed
 from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.storage.directory.data_directory import DataDirectory
 from tidelog_broker.storage.directory.folders import stream_folder
@@ -94,21 +94,17 @@ def sentences(report: QuorumReport) -> list[str]:
     ]
     if report.strays:
         said.append(
-            f"{_counted(len(report.strays), 'folder')} here belong to partitions that this metadata does "
+            f"{count_of(len(report.strays), 'folder')} here belong to partitions that this metadata does "
             f"not place on "
             f"this broker. They are kept: {listed(report.strays, at_most=NAMED_MAX)}"
         )
     if report.beyond:
         said.append(
-            f"{_counted(len(report.beyond), 'partition')} here with records of leaders that this metadata "
+            f"{count_of(len(report.beyond), 'partition')} here with records of leaders that this metadata "
             f"does not know: "
             f"{listed(report.beyond, at_most=NAMED_MAX)}"
         )
     return said
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def last_written(directory: DataDirectory) -> float | None:

@@ -30,6 +30,7 @@ from tidelog.errors import (
 )
 from tidelog.records import NO_PRODUCER_ID
 from tidelog.records.layout import SEQUENCE_MODULUS
+from tidelog.wording import count_of
 
 
 class ProducerIdentity(NamedTuple):
@@ -218,7 +219,10 @@ class SendWindow:
         failed: list[Failed] = []
         for batch in self._inflight.values():
             if batch.deadline <= now and batch.failure is None:
-                late = TimedOut(f"no answer to a batch of {_records(batch)} came within the delivery timeout")
+                late = TimedOut(
+                    f"no answer to a batch of {count_of(batch.count, 'record')} came within the delivery "
+                    f"timeout"
+                )
                 failed.append(Failed(batch, batch.doubt or late))
         late_ones = [batch for batch in (*self._returned, *self._waiting) if batch.deadline <= now]
         for batch in late_ones:
@@ -249,7 +253,8 @@ class SendWindow:
             doubt = batch.doubt
             if doubt is None and batch.number in sent:
                 doubt = TimedOut(
-                    f"the producer stopped while a batch of {_records(batch)} was in flight: {error}"
+                    f"the producer stopped while a batch of {count_of(batch.count, 'record')} was in flight: "
+                    f"{error}"
                 )
             failed.append(Failed(batch, doubt or error))
             if doubt is not None and self.idempotent:
@@ -361,10 +366,6 @@ class SendWindow:
                 batch.brand(*self.identity, sequence)
             # The sequences continue behind the last batch in the log, also if a batch before it is repeated.
             sequence = _after(batch) if batch.number > self._landed else self._next_free
-
-
-def _records(batch: Batch) -> str:
-    return "1 record" if batch.count == 1 else f"{batch.count} records"
 
 
 def _number(batch: Batch) -> int:

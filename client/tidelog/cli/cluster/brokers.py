@@ -118,7 +118,7 @@ def prepare_stop(
     leaders back.
     """
     if undo:
-        outcome = "is not stopping; `tidelog cluster elect` gives its leaders back"
+        outcome = "is not stopping; `tidelog cluster elect` gives it its leaderships back"
         _do(server, output, broker, lambda client: client.cancel_stop(broker), outcome)
         return
     seconds = duration_ms(timeout, "--timeout") / 1000
@@ -137,8 +137,8 @@ def prepare_stop(
             sys.stdout.write(f"and {answer.hindrance_count - len(answer.hindrances)} more\n")
         if answer.ready:
             sys.stdout.write(
-                "It leads nothing until it starts again. "
-                f"If it goes on after all: tidelog cluster prepare-stop {broker} --undo\n"
+                "It leads no partition until it starts again. "
+                f"To cancel: tidelog cluster prepare-stop {broker} --undo\n"
             )
     if not answer.ready:
         raise typer.Exit(Exit.UNAVAILABLE)
