@@ -13,21 +13,21 @@ several at a time. Methods may be called from any thread except the loop's own.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from functools import wraps
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
 
 import pyarrow as pa
 
-from tidelog import client, producer, reader
+from tidelog import client, producer, reader, sink
 from tidelog._blocking.loop_thread import LoopThread
 from tidelog._blocking.producer import Producer
 from tidelog._reading.consumed import Consumed
 from tidelog._reading.fetching import FetchedBatch
 from tidelog.model import Position, Record
 
-__all__ = ["Client", "Producer", "Reader", "connect"]
+__all__ = ["Client", "Producer", "Reader", "Sink", "SinkAttempt", "connect"]
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -108,6 +108,10 @@ class Client:
 
         return Reader(self.thread, self.thread.run(make()))
 
+    def sink(self, stream: str) -> Sink:
+        """A sink of a job that repeats its work after failures, and writes to one stream."""
+        return Sink(self.thread, self.client.sink(stream))
+
     def close(self) -> None:
         """Closes the client, its readers and its producers."""
         self.thread.run(self.client.close())
@@ -184,3 +188,68 @@ class Reader:
         if not self._here:
             self._here.extend(self._thread.run(self._reader.arrived()))
         return self._here.popleft() if self._here else None
+
+
+class Sink:
+    """A sink; `tidelog.sink.Sink` describes the methods."""
+
+    def __init__(self, thread: LoopThread, inner: sink.Sink) -> None:
+        self._thread = thread
+        self._sink = inner
+
+    def __repr__(self) -> str:
+        return f"<blocking {self._sink!r}>"
+
+    def begin_run(self) -> int:
+        """The number of a new run, greater than that of every run before in this cluster."""
+        return self._thread.run(self._sink.begin_run())
+
+    def open(self, name: str, *, run: int, batch_id: int, once: bool = False) -> sink.OpenBatch:
+        """Opens a batch of the sink `name` for a run; earlier runs and batches of the sink are over."""
+        return self._thread.run(self._sink.open(name, run=run, batch_id=batch_id, once=once))
+
+    def attempt(
+        self, batch: sink.OpenBatch, task: int, *, compression: Literal["none", "lz4", "zstd"] = "none"
+    ) -> SinkAttempt:
+        """An attempt of a task; close it, or use it with ``with``."""
+        made = self._thread.run(self._sink.attempt(batch, task, compression=compression))
+        return SinkAttempt(self._thread, made)
+
+    def verify(self, batch: sink.OpenBatch, expected: Mapping[int, Mapping[int, sink.TaskRows]]) -> None:
+        """Checks that the log has exactly the rows that the tasks of a run have reported."""
+        self._thread.run(self._sink.verify(batch, expected))
+
+    def close(self, name: str, run: int) -> None:
+        """Forgets a sink of one batch that is written."""
+        self._thread.run(self._sink.close(name, run))
+
+
+class SinkAttempt:
+    """An attempt of a task; `tidelog.sink.SinkAttempt` describes the methods."""
+
+    def __init__(self, thread: LoopThread, inner: sink.SinkAttempt) -> None:
+        self._thread = thread
+        self._attempt = inner
+
+    def __repr__(self) -> str:
+        return f"<blocking {self._attempt!r}>"
+
+    def write(self, columns: pa.RecordBatch, partition: int) -> None:
+        """Takes rows for a partition; waits while too many bytes are on their way."""
+        self._thread.run(self._attempt.write(columns, partition))
+
+    def finish(self) -> dict[int, sink.TaskRows]:
+        """Writes the rest and waits until all rows are committed; returns the rows of each partition."""
+        return self._thread.run(self._attempt.finish())
+
+    def close(self) -> None:
+        """Ends the attempt; rows on their way may still be written."""
+        self._thread.run(self._attempt.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()

@@ -18,6 +18,7 @@ from tidelog.cluster_admin import ClusterAdmin
 from tidelog.errors import InvalidRequest
 from tidelog.producer import Producer
 from tidelog.reader import End, Reader, Start
+from tidelog.sink import Sink
 
 
 def connect(
@@ -125,6 +126,11 @@ class Client(ClusterAdmin):
         )
         self._readers[reader] = None
         return reader
+
+    def sink(self, stream: str) -> Sink:
+        """A sink of a job that repeats its work after failures, and writes to one stream."""
+        check_str("stream", stream)
+        return Sink(stream, self._channels, self._metadata, self._options, self._rng)
 
     async def open(self) -> Self:
         """Connects to the first broker that answers; ``async with`` and ``await`` call it."""

@@ -55,6 +55,7 @@ class ProduceRequest(_message.Message):
     RESET_FIELD_NUMBER: _builtins.int
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
     BATCH_FIELD_NUMBER: _builtins.int
+    SINK_RUN_FIELD_NUMBER: _builtins.int
     request_id: _builtins.int
     """Echoed in the answer; the client's choice."""
     stream_id: _builtins.bytes
@@ -70,6 +71,8 @@ class ProduceRequest(_message.Message):
     """
     batch: _builtins.bytes
     """One record batch: 80-byte header and Arrow body."""
+    sink_run: _builtins.int
+    """The run that writes, for a batch whose producer id is of a sink (S3)."""
     def __init__(
         self,
         *,
@@ -81,10 +84,11 @@ class ProduceRequest(_message.Message):
         reset: _builtins.bool = ...,
         timeout_ms: _builtins.int | None = ...,
         batch: _builtins.bytes = ...,
+        sink_run: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_offset", b"_expected_offset", "_timeout_ms", b"_timeout_ms", "expected_offset", b"expected_offset", "timeout_ms", b"timeout_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_offset", b"_expected_offset", "_timeout_ms", b"_timeout_ms", "acks", b"acks", "batch", b"batch", "expected_offset", b"expected_offset", "partition", b"partition", "request_id", b"request_id", "reset", b"reset", "stream_id", b"stream_id", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_offset", b"_expected_offset", "_timeout_ms", b"_timeout_ms", "acks", b"acks", "batch", b"batch", "expected_offset", b"expected_offset", "partition", b"partition", "request_id", b"request_id", "reset", b"reset", "sink_run", b"sink_run", "stream_id", b"stream_id", "timeout_ms", b"timeout_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__expected_offset: _TypeAlias = _typing.Literal["expected_offset"]  # noqa: Y015
     _WhichOneofArgType__expected_offset: _TypeAlias = _typing.Literal["_expected_offset", b"_expected_offset"]  # noqa: Y015
@@ -677,6 +681,259 @@ class InitProducerResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___InitProducerResponse: _TypeAlias = InitProducerResponse  # noqa: Y015
+
+@_typing.final
+class BeginSinkRunRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BeginSinkRunRequest: _TypeAlias = BeginSinkRunRequest  # noqa: Y015
+
+@_typing.final
+class BeginSinkRunResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_FIELD_NUMBER: _builtins.int
+    run: _builtins.int
+    def __init__(
+        self,
+        *,
+        run: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BeginSinkRunResponse: _TypeAlias = BeginSinkRunResponse  # noqa: Y015
+
+@_typing.final
+class OpenSinkRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
+    BATCH_ID_FIELD_NUMBER: _builtins.int
+    STREAM_ID_FIELD_NUMBER: _builtins.int
+    ONCE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """The sink's name, the same for all runs of a query."""
+    run: _builtins.int
+    batch_id: _builtins.int
+    """Such as the number of Spark's micro-batch. It grows; the newest batch may be written again."""
+    stream_id: _builtins.bytes
+    """The stream that the sink writes to, always the same."""
+    once: _builtins.bool
+    """The sink writes this batch only, and is forgotten after CloseSink."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        run: _builtins.int = ...,
+        batch_id: _builtins.int = ...,
+        stream_id: _builtins.bytes = ...,
+        once: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_id", b"batch_id", "name", b"name", "once", b"once", "run", b"run", "stream_id", b"stream_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OpenSinkRequest: _TypeAlias = OpenSinkRequest  # noqa: Y015
+
+@_typing.final
+class OpenSinkResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SINK_FIELD_NUMBER: _builtins.int
+    BATCH_TIME_US_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    sink: _builtins.int
+    """Producer ids of its tasks are 2^63 + sink * 2^32 + task; bytes 60-63 of a batch's header are the batch id."""
+    batch_time_us: _builtins.int
+    """The same in every run that writes this batch: the timestamp of records without a timestamp. Microseconds."""
+    partitions: _builtins.int
+    """The same in every run that writes this batch: over so many partitions its records are spread."""
+    def __init__(
+        self,
+        *,
+        sink: _builtins.int = ...,
+        batch_time_us: _builtins.int = ...,
+        partitions: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_time_us", b"batch_time_us", "partitions", b"partitions", "sink", b"sink"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OpenSinkResponse: _TypeAlias = OpenSinkResponse  # noqa: Y015
+
+@_typing.final
+class DescribeSinkRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SINK_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
+    STREAM_ID_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    TASK_FIELD_NUMBER: _builtins.int
+    sink: _builtins.int
+    run: _builtins.int
+    """The newest run."""
+    stream_id: _builtins.bytes
+    task: _builtins.int
+    """Only this task; absent: all tasks."""
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        sink: _builtins.int = ...,
+        run: _builtins.int = ...,
+        stream_id: _builtins.bytes = ...,
+        partitions: _abc.Iterable[_builtins.int] | None = ...,
+        task: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_task", b"_task", "task", b"task"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_task", b"_task", "partitions", b"partitions", "run", b"run", "sink", b"sink", "stream_id", b"stream_id", "task", b"task"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__task: _TypeAlias = _typing.Literal["task"]  # noqa: Y015
+    _WhichOneofArgType__task: _TypeAlias = _typing.Literal["_task", b"_task"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__task) -> _WhichOneofReturnType__task | None: ...
+
+Global___DescribeSinkRequest: _TypeAlias = DescribeSinkRequest  # noqa: Y015
+
+@_typing.final
+class DescribeSinkResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___SinkPartition]:
+        """One for each partition of the request, in order."""
+
+    def __init__(
+        self,
+        *,
+        partitions: _abc.Iterable[Global___SinkPartition] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partitions", b"partitions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeSinkResponse: _TypeAlias = DescribeSinkResponse  # noqa: Y015
+
+@_typing.final
+class SinkPartition(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BATCH_ID_FIELD_NUMBER: _builtins.int
+    TASKS_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    batch_id: _builtins.int
+    """The newest batch in the partition; absent: the sink has written nothing here."""
+    @_builtins.property
+    def tasks(self) -> _containers.RepeatedCompositeFieldContainer[Global___SinkTaskRows]:
+        """The tasks of this batch that have written here."""
+
+    @_builtins.property
+    def error(self) -> _common_pb2.Error: ...
+    def __init__(
+        self,
+        *,
+        batch_id: _builtins.int | None = ...,
+        tasks: _abc.Iterable[Global___SinkTaskRows] | None = ...,
+        error: _common_pb2.Error | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_batch_id", b"_batch_id", "batch_id", b"batch_id", "error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_batch_id", b"_batch_id", "batch_id", b"batch_id", "error", b"error", "tasks", b"tasks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__batch_id: _TypeAlias = _typing.Literal["batch_id"]  # noqa: Y015
+    _WhichOneofArgType__batch_id: _TypeAlias = _typing.Literal["_batch_id", b"_batch_id"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__batch_id) -> _WhichOneofReturnType__batch_id | None: ...
+
+Global___SinkPartition: _TypeAlias = SinkPartition  # noqa: Y015
+
+@_typing.final
+class SinkTaskRows(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASK_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    CHAIN_FIELD_NUMBER: _builtins.int
+    task: _builtins.int
+    rows: _builtins.int
+    """Of the batch, in the log: also the sequence of the next record."""
+    chain: _builtins.int
+    """Of the body CRCs of the task's record batches: next = CRC-32C(previous ‖ body CRC), both u32 little-endian,
+    from 0 on.
+    """
+    def __init__(
+        self,
+        *,
+        task: _builtins.int = ...,
+        rows: _builtins.int = ...,
+        chain: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chain", b"chain", "rows", b"rows", "task", b"task"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SinkTaskRows: _TypeAlias = SinkTaskRows  # noqa: Y015
+
+@_typing.final
+class CloseSinkRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    run: _builtins.int
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        run: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "run", b"run"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CloseSinkRequest: _TypeAlias = CloseSinkRequest  # noqa: Y015
+
+@_typing.final
+class CloseSinkResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CloseSinkResponse: _TypeAlias = CloseSinkResponse  # noqa: Y015
 
 @_typing.final
 class DeleteRecordsRequest(_message.Message):

@@ -6,7 +6,7 @@ so that another door can stand beside it (DESIGN section 8).
 
 - `grpc_door`, `http`  the doors; `admission` bounds the calls that run at a time
 - `calls`, `status`    a call and its errors, independent of gRPC
-- `log_service`        the `Log` service: `produce`, `publish_records`, `fetch`
+- `log_service`        the `Log` service: `produce`, `publish_records`, `fetch`, `sinks`
 - `fetch_start`, `fetch_reading`, `fetch_plain`  where a Fetch begins, how far it has come, its plain records
 - `verbatim`, `plain_records`, `protobuf_writing`  records as bytes of messages
 - `metadata_service`   the `Metadata` service; `described` describes streams

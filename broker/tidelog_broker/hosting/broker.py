@@ -37,6 +37,7 @@ from tidelog_broker.hosting.readiness import Readiness
 from tidelog_broker.hosting.record_deletion import RecordDeletion
 from tidelog_broker.hosting.replica_host import BrokerPartitionHost
 from tidelog_broker.hosting.samples import broker_samples, broker_state, clock_samples, load_samples
+from tidelog_broker.hosting.sink_runs import SinkRuns
 from tidelog_broker.hosting.threads import MakeThreads, Threads
 from tidelog_broker.limits.answer_room import AnswerRoom
 from tidelog_broker.limits.checks import Checks
@@ -92,6 +93,7 @@ class Broker:
         self.broker_id = broker_id
         self.controller = controller
         self.producer_ids = ProducerIds(controller)
+        self.sink_runs = SinkRuns(controller, self._in_housekeeping)
         self.clock = clock
         self.limits = limits
         self.metrics = Metrics(self._samples)
@@ -155,6 +157,9 @@ class Broker:
         self._stopping = False
 
     # --- called by the parts
+
+    def _in_housekeeping(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        return self._loop.run_in_executor(self._threads.housekeeping, work)
 
     def _set_aside(self, partition: Partition, reason: str) -> None:
         self._follower.set_aside(partition, reason)
