@@ -11,6 +11,7 @@ the broker.
 - `planning`  how much to read next, and by how many tasks (pure)
 - `positions` the offsets that the options stand for in the logs
 - `reader`    reads one range of a partition as Arrow batches: the work of a task
+- `sink`      writes the rows of a query, each once; `sink_options` its options, `sink_rows` its rows
 - `cluster`   the connections of this process
 - `schema`    the columns of the rows
 - `session`   a Spark session on this machine; `java` the runtime for it

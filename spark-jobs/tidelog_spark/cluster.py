@@ -61,6 +61,10 @@ class Cluster:
     def close(self) -> None:
         self._client.close()
 
+    def sink(self, stream: str) -> blocking.Sink:
+        """A sink that writes to a stream."""
+        return self._client.sink(stream)
+
     def state(self, name: str) -> StreamState:
         """The offsets of a stream now; raises `StreamNotFound`."""
         bounds = self._client.offsets(name)

@@ -78,7 +78,7 @@ def parse(given: Mapping[str, str]) -> Options:
         values[known[name.lower()]] = value
     streams, assigned = _chosen(values)
     options = Options(
-        servers=_servers(values),
+        servers=servers_in(values),
         streams=streams,
         assigned=assigned,
         starting=_points("startingOffsets", values),
@@ -135,7 +135,8 @@ _NAMES: Final = (
 )
 
 
-def _servers(values: Mapping[str, str]) -> tuple[str, ...]:
+def servers_in(values: Mapping[str, str]) -> tuple[str, ...]:
+    """The addresses of brokers among the options; raises `InvalidRequest` if there are none."""
     servers = tuple(part.strip() for part in values.get(SERVERS, "").split(",") if part.strip())
     if not servers:
         raise InvalidRequest(

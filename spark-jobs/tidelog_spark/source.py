@@ -1,4 +1,5 @@
-"""The Spark format `tidelog`: the data source and its batch reader."""
+"""The Spark format `tidelog`: the data source and its batch reader. `stream` reads and `sink` writes
+queries."""
 
 from __future__ import annotations
 
@@ -9,12 +10,15 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from tidelog.errors import InvalidRequest
 from tidelog_spark import cluster, planning
 from tidelog_spark.offsets import ranges_between
 from tidelog_spark.options import Edge, Options, check_batch, check_stream, parse
 from tidelog_spark.positions import marks_at, reachable
 from tidelog_spark.reader import Split, read_range
 from tidelog_spark.schema import arrow_schema, check_schema, row_schema
+from tidelog_spark.sink import TidelogBatchWriter, TidelogStreamWriter
+from tidelog_spark.sink_options import check_batch_write, check_stream_write, parse_sink
 from tidelog_spark.stream import TidelogStreamReader
 
 if TYPE_CHECKING:
@@ -38,6 +42,20 @@ class TidelogDataSource(DataSource):
     def streamReader(self, schema: StructType) -> TidelogStreamReader:  # noqa: N802 - PySpark's name
         check_schema(schema)
         return TidelogStreamReader(check_stream(parse(self.options)), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> TidelogBatchWriter:
+        options = check_batch_write(parse_sink(self.options))
+        if overwrite:
+            raise InvalidRequest('a log cannot be overwritten; write with mode("append")')
+        return TidelogBatchWriter(options, schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> TidelogStreamWriter:  # noqa: N802
+        options = check_stream_write(parse_sink(self.options))
+        if overwrite:
+            raise InvalidRequest(
+                'a log cannot be overwritten, as outputMode("complete") asks; use "append" or "update"'
+            )
+        return TidelogStreamWriter(options, schema)
 
 
 def register(spark: SparkSession) -> None:

@@ -1,0 +1,97 @@
+"""The options of `df.write.format("tidelog")` and `df.writeStream`, checked before any request to a broker.
+
+An unknown option is refused, as `options` does for reads. Pure: `sink` passes the options on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, cast
+
+from tidelog.errors import InvalidRequest
+from tidelog.records.layout import SINK_BATCH_ID_MAX
+from tidelog_spark.options import SERVERS, servers_in
+
+COMPRESSIONS: Final = ("none", "lz4", "zstd")
+
+_NAMES: Final = (SERVERS, "stream", "sinkId", "sinkBatchId", "compression")
+
+_OF_SPARK: Final = ("checkpointlocation", "queryname", "outputmode")
+"""Options that Spark itself reads and passes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """The checked options of one write. Picklable: tasks get it from the driver."""
+
+    servers: tuple[str, ...]
+    """host:port of one or more brokers; the cluster names the others."""
+    stream: str
+    sink_id: str
+    """Names the sink for good. Empty: the id of the streaming query, or of this one batch write."""
+    sink_batch_id: int | None
+    """Numbers a batch write of a sink with `sink_id`; None: it is not numbered."""
+    compression: Literal["none", "lz4", "zstd"]
+
+
+def parse_sink(given: Mapping[str, str]) -> SinkOptions:
+    """The options in `given`, whose names are compared without case.
+
+    Raises `InvalidRequest` with one sentence about the first value that is not allowed.
+    """
+    known = {name.lower(): name for name in _NAMES}
+    values: dict[str, str] = {}
+    for name, value in given.items():
+        if name.lower() == "topic":
+            raise InvalidRequest("option 'topic' is not known; name the stream to write to with 'stream'")
+        if name.lower() in known:
+            values[known[name.lower()]] = value
+        elif name.lower() not in _OF_SPARK:
+            raise InvalidRequest(
+                f"option {name!r} is not known; the options of a write are {', '.join(_NAMES)}"
+            )
+    stream = values.get("stream", "").strip()
+    if not stream:
+        raise InvalidRequest("option stream is missing; name the stream to write to, for example 'orders'")
+    compression = values.get("compression", "none").strip().lower()
+    if compression not in COMPRESSIONS:
+        raise InvalidRequest(
+            f"compression is {compression[:200]!r}; it must be one of {', '.join(COMPRESSIONS)}"
+        )
+    return SinkOptions(
+        servers=servers_in(values),
+        stream=stream,
+        sink_id=values.get("sinkId", "").strip(),
+        sink_batch_id=_batch_id(values),
+        compression=cast(Literal["none", "lz4", "zstd"], compression),
+    )
+
+
+def check_batch_write(options: SinkOptions) -> SinkOptions:
+    """The options; raises `InvalidRequest` if a batch write cannot have them."""
+    if bool(options.sink_id) != (options.sink_batch_id is not None):
+        raise InvalidRequest(
+            "a batch write takes sinkId and sinkBatchId together, or neither: with both, a write that is "
+            "repeated with the same numbers writes no row twice"
+        )
+    return options
+
+
+def check_stream_write(options: SinkOptions) -> SinkOptions:
+    """The options; raises `InvalidRequest` if a streaming query cannot have them."""
+    if options.sink_batch_id is not None:
+        raise InvalidRequest("sinkBatchId is for df.write; a streaming query numbers its batches itself")
+    return options
+
+
+def _batch_id(values: Mapping[str, str]) -> int | None:
+    text = values.get("sinkBatchId")
+    if text is None:
+        return None
+    stripped = text.strip()
+    if not (stripped.isascii() and stripped.isdigit()) or int(stripped[:20]) > SINK_BATCH_ID_MAX:
+        raise InvalidRequest(
+            f"sinkBatchId is {text[:200]!r}; it must be a whole number from 0 to {SINK_BATCH_ID_MAX}"
+        )
+    return int(stripped)
