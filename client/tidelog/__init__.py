@@ -4,13 +4,14 @@ What belongs here: the names that applications import. Begin with `connect`. Nam
 for applications.
 
 - `client`, `producer`, `reader`, `admin`, `cluster_admin`  the asyncio client
+- `sink`           writes the batches of a job exactly once, for the Spark sink
 - `blocking`       the same without asyncio
 - `records`, `model`, `errors`  the format, the values, the errors
 - `history`        checks what producers and readers saw
 - `placement`      chooses brokers for replicas and leaders
 - `testing`        a cluster in memory
 - `cli`            the command line
-- `_producing`, `_reading`, `_blocking`, `_connecting`, `_options`, `_arguments`  the parts of the client
+- `_producing`, `_sinking`, `_reading`, `_blocking`, `_connecting`, `_options`, `_arguments`  the parts of the client
 - `wire`, `cluster_wire`, `large_field`  values to messages and back
 - `wording`        lists in a sentence for users
 - `without_pandas` keeps pyarrow from importing pandas

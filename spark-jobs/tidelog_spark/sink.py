@@ -1,4 +1,4 @@
-"""Writes the rows of a query to a stream: the sink of `df.write` and `df.writeStream` (S1–S4, docs/sink.md).
+"""Writes the rows of a query to a stream: the sink of ```df.write``` and ``df.writeStream`` (S1–S4, docs/sink.md).
 
 For each batch Spark makes a writer on the driver, sends copies of it to the tasks, and commits the batch when
 all tasks have succeeded. The writer on the driver begins a run of the sink; so each attempt of a batch fences
@@ -113,7 +113,7 @@ class TidelogStreamWriter(_Writer, DataSourceStreamArrowWriter):
 
 
 class TidelogBatchWriter(_Writer, DataSourceArrowWriter):
-    """Writes the rows of `df.write`: each once if it succeeds."""
+    """Writes the rows of a batch write: each once if it succeeds."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         super().__init__(options, schema)

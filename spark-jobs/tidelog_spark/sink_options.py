@@ -1,4 +1,4 @@
-"""The options of `df.write.format("tidelog")` and `df.writeStream`, checked before any request to a broker.
+"""The options of batch writes and streaming writes, checked before any request to a broker.
 
 An unknown option is refused, as `options` does for reads. Pure: `sink` passes the options on.
 """
