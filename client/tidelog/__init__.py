@@ -11,7 +11,8 @@ for applications.
 - `placement`      chooses brokers for replicas and leaders
 - `testing`        a cluster in memory
 - `cli`            the command line
-- `_producing`, `_sinking`, `_reading`, `_blocking`, `_connecting`, `_options`, `_arguments`  the parts of the client
+- `_producing`, `_sinking`, `_reading`, `_blocking`, `_connecting`, `_options`, `_arguments`  the parts of
+the client
 - `wire`, `cluster_wire`, `large_field`  values to messages and back
 - `wording`        lists in a sentence for users
 - `without_pandas` keeps pyarrow from importing pandas

@@ -1,4 +1,5 @@
-"""Writes the rows of a query to a stream: the sink of ```df.write``` and ``df.writeStream`` (S1–S4, docs/sink.md).
+"""Writes the rows of a query to a stream: the sink of batch writes and streaming queries (S1–S4,
+docs/sink.md).
 
 For each batch Spark makes a writer on the driver, sends copies of it to the tasks, and commits the batch when
 all tasks have succeeded. The writer on the driver begins a run of the sink; so each attempt of a batch fences
