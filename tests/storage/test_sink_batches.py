@@ -32,7 +32,7 @@ class Sent(NamedTuple):
     batch_id: int
     task: int
     sequence: int
-    count: int
+    records: int
     crc: int
 
     def at(self, offset: int, time_us: int = 1) -> BatchHeader:
@@ -46,8 +46,8 @@ class Sent(NamedTuple):
             body_crc=self.crc,
             attributes=0,
             schema_version=1,
-            record_count=self.count,
-            last_offset_delta=self.count - 1,
+            record_count=self.records,
+            last_offset_delta=self.records - 1,
             producer_id=SinkTask(self.sink, self.task).producer_id,
             base_sequence=self.sequence,
             producer_epoch=self.batch_id & 0xFFFF,
@@ -71,7 +71,7 @@ class Twin:
         if sent.batch_id < newest:
             return "fenced"
         of_task = self.written.get((sent.sink, sent.task), []) if sent.batch_id == newest else []
-        rows = sum(one.count for one, _ in of_task)
+        rows = sum(one.records for one, _ in of_task)
         if sent.sequence > rows:
             return "order"
         if sent.sequence < rows:
@@ -83,8 +83,8 @@ class Twin:
             self.newest[sent.sink] = sent.batch_id
             self.written = {key: found for key, found in self.written.items() if key[0] != sent.sink}
         self.written.setdefault((sent.sink, sent.task), []).append((sent, self.end))
-        self.end += sent.count
-        return self.end - sent.count
+        self.end += sent.records
+        return self.end - sent.records
 
     def rows(self, sink: int) -> dict[int, tuple[int, int]]:
         found = {}
@@ -93,7 +93,7 @@ class Twin:
                 chain = 0
                 for one, _ in batches:
                     chain = crc32c(chain.to_bytes(4, "little") + one.crc.to_bytes(4, "little"))
-                found[task] = (sum(one.count for one, _ in batches), chain)
+                found[task] = (sum(one.records for one, _ in batches), chain)
         return found
 
 
