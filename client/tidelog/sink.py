@@ -19,6 +19,7 @@ from tidelog._producing.send_window import ProducerIdentity
 from tidelog._producing.sender import Sender, SinkIdentity
 from tidelog._sinking.attempt import SinkAttempt
 from tidelog._sinking.calls import OpenBatch, SinkCalls, SinkPartition, TaskRows
+from tidelog._sinking.cutting import ROWS_MAX
 from tidelog.errors import IndeterminateReplay, StreamNotFound
 from tidelog.model import StreamDescription
 from tidelog.records.layout import SinkTask
@@ -71,9 +72,18 @@ class Sink:
         )
 
     async def attempt(
-        self, batch: OpenBatch, task: int, *, compression: Literal["none", "lz4", "zstd"] = "none"
+        self,
+        batch: OpenBatch,
+        task: int,
+        *,
+        compression: Literal["none", "lz4", "zstd"] = "none",
+        rows_max: int = ROWS_MAX,
     ) -> SinkAttempt:
-        """An attempt of a task; close it. It knows which rows of the task are in the log already."""
+        """An attempt of a task; close it. It knows which rows of the task are in the log already.
+
+        `rows_max`: rows of one record batch. Give all attempts the same `compression` and `rows_max`: other
+        record batches count as other rows.
+        """
         stream = await self._metadata.stream(self.stream)
         found = await self._calls.describe(stream, batch, task)
         there = {
@@ -91,7 +101,7 @@ class Sink:
             sink=SinkIdentity(identity, batch.run, {number: rows.rows for number, rows in there.items()}),
         )
         await sender.start()
-        return SinkAttempt(sender, batch, task, there, COMPRESSION[compression])
+        return SinkAttempt(sender, batch, task, there, COMPRESSION[compression], rows_max)
 
     async def written(self, batch: OpenBatch) -> dict[int, SinkPartition]:
         """What the newest batch of the sink has written to each partition; no earlier run writes after

@@ -12,7 +12,6 @@ import pytest
 import tidelog
 from support.broker import BrokerProcess
 from tidelog import Client, errors
-from tidelog._sinking import cutting
 from tidelog.sink import OpenBatch, Sink, SinkAttempt, TaskRows
 
 
@@ -28,11 +27,6 @@ async def log(broker: BrokerProcess) -> AsyncIterator[Client]:
         yield log
 
 
-@pytest.fixture(autouse=True)
-def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cutting, "ROWS_MAX", 10)
-
-
 class Job:
     """A job with one sink; its rows are numbers."""
 
@@ -46,12 +40,15 @@ class Job:
         return await self.sink.open(self.name, run=await self.sink.begin_run(), batch_id=batch_id)
 
     async def write(self, batch: OpenBatch, task: int, numbers: range, part: int = 0) -> dict[int, TaskRows]:
-        attempt = await self.sink.attempt(batch, task)
+        attempt = await self.attempt(batch, task)
         try:
             await put(attempt, numbers, part)
             return await attempt.finish()
         finally:
             await attempt.close()
+
+    async def attempt(self, batch: OpenBatch, task: int) -> SinkAttempt:
+        return await self.sink.attempt(batch, task, rows_max=10)
 
     async def values(self) -> list[int]:
         reader = self.log.reader(self.stream, follow=False)
@@ -92,7 +89,7 @@ async def test_rows_of_a_batch_have_one_time_in_every_run(job: Job) -> None:
 
 async def test_a_run_after_a_crash_writes_only_what_is_missing(job: Job) -> None:
     batch = await job.open(0)
-    attempt = await job.sink.attempt(batch, 0)
+    attempt = await job.attempt(batch, 0)
     await put(attempt, range(25))  # 20 rows are sent, 5 wait
     await asyncio.wait(list(attempt._waiting))
     await attempt.close()
@@ -133,7 +130,7 @@ async def test_other_rows_in_a_repeated_batch_are_refused(job: Job) -> None:
 
 async def test_attempts_with_other_rows_at_the_same_time_are_found_out(job: Job) -> None:
     batch = await job.open(0)
-    one, other = [await job.sink.attempt(batch, 0) for _ in range(2)]
+    one, other = [await job.attempt(batch, 0) for _ in range(2)]
 
     await put(one, range(20))
     await one.finish()
@@ -164,14 +161,14 @@ async def test_a_batch_that_is_divided_differently_is_right_or_found_out(job: Jo
 
 async def test_an_earlier_run_writes_nothing_after_a_later_one_has_begun(job: Job) -> None:
     batch = await job.open(0)
-    late = await job.sink.attempt(batch, 7)
+    late = await job.attempt(batch, 7)
     now = await job.open(0)
 
     await put(late, range(30))
     with pytest.raises(errors.FencedProducer, match="another attempt of the query"):
         await late.finish()
     with pytest.raises(errors.FencedProducer):
-        await job.sink.attempt(batch, 8)
+        await job.attempt(batch, 8)
     with pytest.raises(errors.FencedProducer):
         await job.sink.open(job.name, run=batch.run, batch_id=0)
 
@@ -204,7 +201,7 @@ async def test_a_sink_keeps_to_its_stream_and_a_batch_to_its_partitions(job: Job
 async def test_a_sink_of_one_batch_is_forgotten_when_it_is_closed(job: Job) -> None:
     run = await job.sink.begin_run()
     batch = await job.sink.open("once", run=run, batch_id=0, once=True)
-    late = await job.sink.attempt(batch, 1)
+    late = await job.attempt(batch, 1)
     await job.sink.verify(batch, {0: await job.write(batch, 0, range(3))})
 
     await job.sink.close("once", run)

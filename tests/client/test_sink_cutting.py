@@ -46,8 +46,8 @@ def columns_of(rows: list[Any]) -> pa.RecordBatch:
     )
 
 
-def cut(pieces: list[pa.RecordBatch], limit: int = 1 << 20) -> list[bytes]:
-    cutter = Cutter(limit)
+def cut(pieces: list[pa.RecordBatch], limit: int = 1 << 20, rows_max: int = 8192) -> list[bytes]:
+    cutter = Cutter(limit, rows_max)
     found = [batch for piece in pieces for batch in cutter.push(piece)]
     found += cutter.flush()
     return [encode_batch(batch) for batch in found]
@@ -67,12 +67,10 @@ def test_the_same_rows_in_other_pieces_are_cut_into_the_same_bytes(
     ]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cutting, "ROWS_MAX", 7)
         patch.setattr(cutting, "BYTES_MAX", 200)
-        expected = cut([whole])
-        assert cut(pieces) == expected
-        assert cut(copied) == expected
-        assert cut(filtered) == expected
+        expected = cut([whole], rows_max=7)
+        for other in (pieces, copied, filtered):
+            assert cut(other, rows_max=7) == expected
 
 
 @given(ROWS)

@@ -37,10 +37,10 @@ def chained(chain: int, body_crc: int) -> int:
 class _Progress:
     """What the attempt has cut for one partition."""
 
-    def __init__(self, there: TaskRows, batch_bytes_max: int) -> None:
+    def __init__(self, there: TaskRows, cutter: Cutter) -> None:
         self.there = there
         """The rows of the task that were in the log when the attempt began."""
-        self.cutter = Cutter(batch_bytes_max)
+        self.cutter = cutter
         self.rows = 0
         self.chain = 0
 
@@ -55,13 +55,19 @@ class SinkAttempt:
         task: int,
         there: Mapping[int, TaskRows],
         compression: Compression,
+        rows_max: int,
     ) -> None:
+        """`rows_max`: rows of one record batch."""
         self._sender = sender
         self._batch = batch
         self._task = SinkTask(batch.sink, task)
         self._compression = compression
         size = sender.description.config.batch_bytes_max
-        self._partitions = {number: _Progress(rows, size) for number, rows in sorted(there.items())}
+        self.there = there
+        """By partition: the rows of the task that were in the log when the attempt began."""
+        self._partitions = {
+            number: _Progress(rows, Cutter(size, rows_max)) for number, rows in sorted(there.items())
+        }
         self._waiting: dict[asyncio.Future[Receipt], None] = {}
 
     def __repr__(self) -> str:

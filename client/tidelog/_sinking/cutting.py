@@ -33,8 +33,10 @@ HEADER_BYTES: Final = 9
 class Cutter:
     """The rows of one partition that are not cut yet."""
 
-    def __init__(self, batch_bytes_max: int) -> None:
-        """`batch_bytes_max`: of the stream; no batch becomes larger."""
+    def __init__(self, batch_bytes_max: int, rows_max: int = ROWS_MAX) -> None:
+        """`batch_bytes_max`: of the stream; no batch becomes larger, and none has more than `rows_max`
+        rows."""
+        self._rows_max = rows_max
         self._limit = batch_bytes_max - BATCH_OVERHEAD_BYTES
         self._bytes_max = min(BYTES_MAX, self._limit)
         self._waiting: list[pa.RecordBatch] = []
@@ -52,7 +54,7 @@ class Cutter:
             self._rows += columns.num_rows
             self._bytes += pc.sum(row_bytes(columns)).as_py()
         # More rows cannot change a batch that another row has followed.
-        while self._rows > ROWS_MAX or (self._bytes > self._bytes_max and self._rows > 1):
+        while self._rows > self._rows_max or (self._bytes > self._bytes_max and self._rows > 1):
             yield self._cut()
 
     def flush(self) -> Iterator[pa.RecordBatch]:
@@ -63,7 +65,7 @@ class Cutter:
     def _cut(self) -> pa.RecordBatch:
         whole = self._waiting[0] if len(self._waiting) == 1 else pa.concat_batches(self._waiting)
         ends = pc.cumulative_sum(row_bytes(whole))
-        rows = min(_rows_within(ends, self._bytes_max), ROWS_MAX, whole.num_rows)
+        rows = min(_rows_within(ends, self._bytes_max), self._rows_max, whole.num_rows)
         size = ends[rows - 1].as_py()
         if size > self._limit:
             raise BatchTooLarge(
