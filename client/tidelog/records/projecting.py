@@ -100,7 +100,7 @@ class Projector:
         needed = batch.bytes_for(names)
         if needed > bytes_max:
             return BytesNeeded(needed)
-        chosen = batch.chosen(names, rows, mask)
+        chosen = batch.chosen(names, rows, None if count == len(rows) else mask)
         small = chosen.nbytes < COMPRESSED_BYTES_MIN
         compression = int(Compression.NONE) if small else header.compression
         message = write_message(chosen, compression)
