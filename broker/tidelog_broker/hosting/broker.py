@@ -114,13 +114,17 @@ class Broker:
             flush_threads=limits.flush_threads,
             catch_up_threads=limits.catch_up_threads,
             decode_threads=limits.decode_threads,
+            projection_threads=limits.projection_threads,
             validation_threads=limits.validation_threads,
             make=make_threads,
         )
         self.decoding = Decoding(
-            threads.decode, limits.fetch_decoded_bytes_max, record_bytes_max=limits.message_bytes_max
+            threads.decode,
+            threads.project,
+            limits.fetch_decoded_bytes_max,
+            record_bytes_max=limits.message_bytes_max,
         )
-        """Decodes batches for readers that want plain records."""
+        """Decodes batches for readers that want plain records or projections."""
         self.answers = AnswerRoom(limits.fetch_answer_bytes_max)
         """Limits the bytes in answers to readers that want batches as stored in the log."""
         self.checks = Checks(threads.validation, limits.validation_threads)

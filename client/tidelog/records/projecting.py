@@ -33,8 +33,8 @@ from tidelog.records.subject_filter import SubjectFilter
 COMPRESSED_BYTES_MIN: Final = 4 << 10
 """Less is sent as it is, although the stored batch is compressed."""
 
-_COPIES: Final = 3
-"""Of decoded bytes at a time: decoded, filtered, encoded."""
+_COPIES: Final = 4
+"""Of decoded bytes at a time: decoded, filtered, encoded, and in an answer."""
 
 _ROW_BYTES: Final = 32
 """Beside the columns, for each record: offsets, matches, and their copies."""
@@ -66,6 +66,8 @@ class Projector:
         self._subjects = SubjectFilter(subjects) if subjects else None
         self._keys = pa.array(keys, pa.binary()) if keys else None
         self._filtered = tuple(name for name, on in (("key", keys), ("subject", subjects)) if on)
+        self.decoded_bytes = 0
+        """The memory that filtering has taken so far, about: a measure of the work."""
         self._needed = (Columns.KEY if keys else 0) | (Columns.SUBJECT if subjects else 0)
 
     def project(
@@ -88,6 +90,7 @@ class Projector:
             needed = batch.bytes_for(self._filtered)
             if needed > bytes_max:
                 return BytesNeeded(needed)
+            self.decoded_bytes += needed
             mask = self._matches(batch.columns(self._filtered).slice(rows.start, len(rows)))
             count = mask.true_count
             if not count:
@@ -100,6 +103,7 @@ class Projector:
         needed = batch.bytes_for(names)
         if needed > bytes_max:
             return BytesNeeded(needed)
+        self.decoded_bytes += needed
         chosen = batch.chosen(names, rows, None if count == len(rows) else mask)
         small = chosen.nbytes < COMPRESSED_BYTES_MIN
         compression = int(Compression.NONE) if small else header.compression
