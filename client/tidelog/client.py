@@ -105,7 +105,8 @@ class Client(ClusterAdmin):
         """A reader of one stream.
 
         `start` is "earliest", "latest", an offset, a `Position`, a datetime with a time zone, `AfterBytes`,
-        or a mapping of partitions to these. `end` is the first offset not to read, "latest", or a mapping.
+        or a mapping of partitions to these. `end` is the first offset not to read, "latest", a
+        datetime, or a mapping. A datetime means the first record with this timestamp or a later one.
         `partitions` limits the reader to these. Give `stream_id` together with saved positions: if the
         stream was deleted and created again, the reader raises `StreamNotFound` instead of reading the new
         one.

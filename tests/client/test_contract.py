@@ -299,6 +299,24 @@ async def test_positions_say_what_starts_mean_now(log: Client, name: str) -> Non
         await log.positions(name, {0: "latest"}, stream_id=bytes(16))
 
 
+async def test_a_reader_reads_the_records_between_two_times(log: Client, name: str) -> None:
+    await shop(log, name)
+    moment = datetime(1970, 1, 1, tzinfo=UTC)
+
+    async def between(start: int, end: int, **options: Any) -> list[int]:
+        reader = log.reader(
+            name, start=moment + timedelta(seconds=start), end=moment + timedelta(seconds=end), **options
+        )
+        return [record.offset async for record in reader]
+
+    assert await between(8, 23) == list(range(8, 23))
+    assert await between(38, 99) == [38, 39]
+    assert await between(8, 8) == await between(23, 8) == await between(98, 99) == []
+    assert await between(3, 20, subject_filter="orders.>", follow=False) == [5, 10, 15]
+    with pytest.raises(errors.InvalidRequest, match="time zone"):
+        await anext(log.reader(name, end=datetime(2026, 1, 1)))  # noqa: DTZ001
+
+
 # --- projections
 
 

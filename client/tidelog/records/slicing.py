@@ -85,7 +85,7 @@ def number_column(numbers: pa.Array, *, compressed: bool) -> Column:
     return Column([FieldNode(len(numbers), 0)], [b"", buffer])
 
 
-class _Template(NamedTuple):
+class MessageTemplate(NamedTuple):
     """The metadata of a message of some schema, and where its numbers lie."""
 
     metadata: bytes
@@ -94,6 +94,18 @@ class _Template(NamedTuple):
     nodes_at: int
     buffers_at: int
     body_length_at: int
+
+    def filled(self, rows: int, nodes: Sequence[int], places: Sequence[int], body_length: int) -> bytes:
+        """What stands before the buffers of a message: as Arrow writes it, with these numbers.
+
+        `nodes` has the length and null count of each node, `places` the offset and length of each buffer.
+        """
+        metadata = bytearray(self.metadata)
+        struct.pack_into("<q", metadata, self.row_count_at, rows)
+        struct.pack_into("<q", metadata, self.body_length_at, body_length)
+        struct.pack_into(f"<{len(nodes)}q", metadata, self.nodes_at, *nodes)
+        struct.pack_into(f"<{len(places)}q", metadata, self.buffers_at, *places)
+        return bytes(metadata)
 
 
 @cache
@@ -114,14 +126,15 @@ def write_message(columns: pa.RecordBatch, compression: int) -> pa.Buffer:
 
 
 @cache
-def _template(schema: pa.Schema, compression: int) -> _Template:
+def template_of(schema: pa.Schema, compression: int) -> MessageTemplate:
+    """The template of the messages of a schema."""
     rows = [_example(field.type) for field in schema]
     batch = pa.record_batch(
         [pa.array([row], f.type) for row, f in zip(rows, schema, strict=True)], schema=schema
     )
     message = write_message(batch, compression).to_pybytes()
     found = places_of(message)
-    return _Template(message[: found.body_at], *(PREFIX_BYTES + place for place in found.numbers))
+    return MessageTemplate(message[: found.body_at], *(PREFIX_BYTES + place for place in found.numbers))
 
 
 def _example(kind: pa.DataType) -> object:
@@ -135,7 +148,6 @@ def assemble(
     schema: pa.Schema, compression: int, rows: int, columns: Sequence[Column]
 ) -> list[bytes | memoryview]:
     """The message of these columns, in parts."""
-    template = _template(schema, compression)
     parts: list[bytes | memoryview] = []
     places: list[int] = []
     at = 0
@@ -145,13 +157,8 @@ def assemble(
             padding = _PADDING[len(buffer) % 8]
             parts += (buffer, padding)
             at += len(buffer) + len(padding)
-    metadata = bytearray(template.metadata)
-    struct.pack_into("<q", metadata, template.row_count_at, rows)
-    struct.pack_into("<q", metadata, template.body_length_at, at)
     nodes = [number for column in columns for node in column.nodes for number in node]
-    struct.pack_into(f"<{len(nodes)}q", metadata, template.nodes_at, *nodes)
-    struct.pack_into(f"<{len(places)}q", metadata, template.buffers_at, *places)
-    return [bytes(metadata), *parts]
+    return [template_of(schema, compression).filled(rows, nodes, places, at), *parts]
 
 
 def read_columns(
