@@ -132,10 +132,10 @@ class Settings(BaseSettings):
     fetch_decoded_bytes_max: int = Field(
         default=256 * MIB,
         ge=4 * MIB,
-        description="How many bytes are decoded at a time for all readers of plain records and of "
-        "projections together (Fetch with the formats RECORDS and PROJECTED). Further readers wait for their "
-        "turn. A batch that needs more is refused. Answers with one large record that clients have not taken "
-        "yet may use half of this in addition. Bytes.",
+        description="How many bytes are decoded at a time for all readers of plain records together (Fetch "
+        "with the format RECORDS), and as many again for all readers of projections (PROJECTED). Further "
+        "readers wait for their turn. A batch that needs more is refused. Answers with one large record that "
+        "clients have not taken yet may use half of this in addition. Bytes.",
     )
     fetch_answer_bytes_max: int = Field(
         default=256 * MIB,

@@ -78,7 +78,7 @@ async def test_large_records_come_one_by_one_and_everything_is_given_back(
     threads: ThreadPoolExecutor,
 ) -> None:
     decoding, call, reading = (
-        Decoding(threads, threads, 4 << 20, record_bytes_max=RECORD_BYTES_MAX),
+        Decoding(threads, 4 << 20, record_bytes_max=RECORD_BYTES_MAX),
         FakeCall(),
         reading_of_all(),
     )
@@ -97,7 +97,7 @@ async def test_what_was_taken_back_while_the_client_was_slow_is_read_again_from_
     threads: ThreadPoolExecutor,
 ) -> None:
     decoding, call, reading = (
-        Decoding(threads, threads, 4 << 20, record_bytes_max=RECORD_BYTES_MAX),
+        Decoding(threads, 4 << 20, record_bytes_max=RECORD_BYTES_MAX),
         FakeCall(1000),
         reading_of_all(),
     )
@@ -117,7 +117,7 @@ async def test_what_was_taken_back_while_the_client_was_slow_is_read_again_from_
 
 
 async def test_who_waits_for_room_has_heartbeats_and_holds_nothing(threads: ThreadPoolExecutor) -> None:
-    decoding, call = Decoding(threads, threads, 4 << 20, record_bytes_max=RECORD_BYTES_MAX), FakeCall()
+    decoding, call = Decoding(threads, 4 << 20, record_bytes_max=RECORD_BYTES_MAX), FakeCall()
     other = decoding.budget.request(decoding.budget.bytes_max)
     call.heartbeat_due = True
     plain = PlainAnswers(decoding, 1 << 20, call)
@@ -137,7 +137,7 @@ async def test_a_reader_that_finds_no_room_for_a_large_record_is_told_so(
     threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fetch_plain, "LARGE_WAIT_SECONDS_MAX", 0.0)
-    decoding, call = Decoding(threads, threads, 4 << 20, record_bytes_max=RECORD_BYTES_MAX), FakeCall()
+    decoding, call = Decoding(threads, 4 << 20, record_bytes_max=RECORD_BYTES_MAX), FakeCall()
     decoding.large_answers.request(decoding.large_answers.bytes_max)
     plain = PlainAnswers(decoding, 1 << 20, call)
     with pytest.raises(ResourceExhausted, match="fetch_decoded_bytes_max") as refused:
@@ -152,7 +152,7 @@ async def test_a_reader_that_finds_no_room_for_a_large_record_is_told_so(
 async def test_a_batch_or_record_that_never_fits_is_refused(threads: ThreadPoolExecutor) -> None:
     for bytes_max, what in ((500_000, "batch that needs"), (1_000_000, "record at offset 0")):
         decoding, plain = (
-            (one := Decoding(threads, threads, bytes_max, record_bytes_max=RECORD_BYTES_MAX)),
+            (one := Decoding(threads, bytes_max, record_bytes_max=RECORD_BYTES_MAX)),
             PlainAnswers(one, 1 << 20, FakeCall()),
         )
         with pytest.raises(BatchTooLarge, match=what):
@@ -162,7 +162,7 @@ async def test_a_batch_or_record_that_never_fits_is_refused(threads: ThreadPoolE
 
 
 async def test_a_record_that_is_too_large_for_any_answer_is_refused(threads: ThreadPoolExecutor) -> None:
-    decoding = Decoding(threads, threads, 4 << 20, record_bytes_max=VALUE_BYTES - 1)
+    decoding = Decoding(threads, 4 << 20, record_bytes_max=VALUE_BYTES - 1)
     plain = PlainAnswers(decoding, 1 << 20, FakeCall())
     with pytest.raises(BatchTooLarge, match="message_bytes_max"):
         await anext(plain.answers(reading_of_all()))
@@ -173,7 +173,7 @@ async def test_a_record_that_is_too_large_for_any_answer_is_refused(threads: Thr
 async def test_a_call_cancelled_during_decoding_releases_its_lease_after_the_thread(
     threads: ThreadPoolExecutor,
 ) -> None:
-    decoding = Decoding(threads, threads, 4 << 20, record_bytes_max=RECORD_BYTES_MAX)
+    decoding = Decoding(threads, 4 << 20, record_bytes_max=RECORD_BYTES_MAX)
     going, may_end = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
 
@@ -202,7 +202,7 @@ async def test_a_call_cancelled_during_decoding_releases_its_lease_after_the_thr
 
 async def test_at_a_stop_readers_hear_that_the_broker_stops() -> None:
     pool = ThreadPoolExecutor(1)
-    decoding = Decoding(pool, pool, 4 << 20, record_bytes_max=RECORD_BYTES_MAX)
+    decoding = Decoding(pool, 4 << 20, record_bytes_max=RECORD_BYTES_MAX)
     pool.shutdown()
     plain = PlainAnswers(decoding, 1 << 20, FakeCall())
     with pytest.raises(Stopping):

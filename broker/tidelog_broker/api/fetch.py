@@ -85,7 +85,7 @@ class FetchCall:
             self._bytes_max = min(self._bytes_max, PROJECTED_BYTES_MAX)
             self._projected = ProjectedAnswers(
                 Projector(projection.columns, projection.subject_filter, projection.keys),
-                broker.decoding,
+                broker.projections,
                 broker.answers,
                 CLIENT.get(),
                 self,

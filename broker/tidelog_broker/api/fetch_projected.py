@@ -1,6 +1,6 @@
 """Makes the projected answers of one Fetch call, beside producers and other readers.
 
-For each answer it takes room (`limits.answer_room`) and leases memory (`limits.decoding`). Then it reads a
+For each answer it takes room (`limits.answer_room`) and leases memory (`limits.projections`). Then it reads a
 chunk, and a thread projects it. `projection_threads` bounds the chunks that are projected at a time, for all
 calls together, and each turn of a thread has a bound of its own (`projected_chunk`). The memory is given back
 before the answer is passed on, so a client that does not read holds only the answer.
@@ -12,6 +12,7 @@ Neighbours: `fetch` runs the call, `fetch_leases` waits.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Final, NamedTuple, Protocol
@@ -25,7 +26,7 @@ from tidelog_broker.api.projected_chunk import ChunkDone, ChunkWork, project_chu
 from tidelog_broker.api.verbatim import EncodedAnswer
 from tidelog_broker.limits.answer_room import SMALL_ANSWER_BYTES, AnswerRoom, Held
 from tidelog_broker.limits.byte_budget import Lease
-from tidelog_broker.limits.decoding import Decoding
+from tidelog_broker.limits.projections import Projections
 from tidelog_broker.storage.segments.reading import Chunk
 from tidelog_proto import log_pb2
 
@@ -80,7 +81,7 @@ class ProjectedAnswers:
     def __init__(
         self,
         projector: Projector,
-        decoding: Decoding,
+        projections: Projections,
         room: AnswerRoom,
         client: str,
         call: ProjectedCall,
@@ -88,7 +89,7 @@ class ProjectedAnswers:
         bytes_max: int,
     ) -> None:
         self._projector = projector
-        self._decoding = decoding
+        self._projections = projections
         self._room = room
         self._client = client
         self._call = call
@@ -133,7 +134,7 @@ class ProjectedAnswers:
     async def _project(self, reading: Reading, room: Held | None) -> Answers:
         """Reads a chunk and projects it, with heartbeats while it waits for memory."""
         self._found = None
-        budget = self._decoding.budget
+        budget = self._projections.budget
         size = max(reading.decoded_bytes, 2 * self._bytes_max + WORK_BYTES)
         lease = budget.request(min(size, budget.bytes_max))
         try:
@@ -146,7 +147,14 @@ class ProjectedAnswers:
             if chunk is None:
                 return
             work = self._work(reading, chunk, lease, _room_bytes(room))
-            done = await self._decoding.project(lease, project_chunk, work, chunk.parts)
+            turn = self._projections.submit(lease, project_chunk, work, chunk.parts)
+            try:
+                async with aclosing(self._until_done(turn)) as waiting:
+                    async for heartbeat in waiting:
+                        yield heartbeat
+                done = turn.result()
+            finally:
+                turn.cancel()
             reading.decoded_bytes = 0
             if not done.bytes_needed:
                 self._found = _Found(
@@ -163,6 +171,12 @@ class ProjectedAnswers:
             )
         finally:
             lease.release()
+
+    async def _until_done(self, turn: asyncio.Future[ChunkDone]) -> Answers:
+        """Waits for a thread, with heartbeats."""
+        while not (await asyncio.wait((turn,), timeout=self._call.seconds_until_heartbeat()))[0]:
+            for response in self._call.heartbeats():
+                yield response
 
     def _work(self, reading: Reading, chunk: Chunk, lease: Lease, answer_bytes_max: int) -> ChunkWork:
         return ChunkWork(

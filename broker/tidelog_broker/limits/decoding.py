@@ -38,18 +38,14 @@ T = TypeVar("T")
 
 
 class Decoding:
-    """The threads and the two budgets for readers of plain records and of projections."""
+    """The threads and the two budgets for readers of plain records."""
 
-    def __init__(
-        self, threads: Executor, projections: Executor, bytes_max: int, *, record_bytes_max: int
-    ) -> None:
-        """`projections`: threads of their own, which filter. `bytes_max`: what all readers together have
-        decoded, `fetch_decoded_bytes_max` of the settings. `record_bytes_max`: of an answer with one large
-        record, which gRPC copies on the event loop.
+    def __init__(self, threads: Executor, bytes_max: int, *, record_bytes_max: int) -> None:
+        """`bytes_max`: what all readers together have decoded, `fetch_decoded_bytes_max` of the settings.
+        `record_bytes_max`: of an answer with one large record, which gRPC copies on the event loop.
         """
         self.record_bytes_max = record_bytes_max
         self._threads = threads
-        self._projections = projections
         idle = {"idle_seconds_min": IDLE_SECONDS_MIN, "idle_seconds_max": IDLE_SECONDS_MAX}
         self.budget = ByteBudget(bytes_max, **idle)
         self.large_answers = ByteBudget(bytes_max // 2, **idle)
@@ -69,16 +65,8 @@ class Decoding:
 
         A caller that is cancelled leaves the thread at work: leases are given back when the thread is done.
         """
-        return await self._run(self._threads, leases, function, *args)
-
-    async def project(self, lease: Lease, function: Callable[..., T], *args: Any) -> T:
-        """As `run`, in a thread that filters; calls wait for it in their order."""
-        return await self._run(self._projections, (lease,), function, *args)
-
-    @staticmethod
-    async def _run(threads: Executor, leases: Iterable[Lease], function: Callable[..., T], *args: Any) -> T:
         try:
-            job = threads.submit(function, *args)
+            job = self._threads.submit(function, *args)
         except RuntimeError:
             raise Stopping("the broker is stopping", retry_after_ms=500) from None
         for lease in leases:

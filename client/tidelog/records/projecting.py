@@ -33,8 +33,11 @@ from tidelog.records.subject_filter import SubjectFilter
 COMPRESSED_BYTES_MIN: Final = 4 << 10
 """Less is sent as it is, although the stored batch is compressed."""
 
-_COPIES: Final = 4
-"""Of decoded bytes at a time: decoded, filtered, encoded, and in an answer."""
+_DECODED_COPIES: Final = 2
+"""Of what is decoded: as it was, and filtered."""
+
+_CHOSEN_COPIES: Final = 3
+"""Of what is left then: as columns, as a message, and in an answer."""
 
 _ROW_BYTES: Final = 32
 """Beside the columns, for each record: offsets, matches, and their copies."""
@@ -105,6 +108,9 @@ class Projector:
             return BytesNeeded(needed)
         self.decoded_bytes += needed
         chosen = batch.chosen(names, rows, None if count == len(rows) else mask)
+        needed = _CHOSEN_COPIES * chosen.nbytes
+        if needed > bytes_max:
+            return BytesNeeded(needed)
         small = chosen.nbytes < COMPRESSED_BYTES_MIN
         compression = int(Compression.NONE) if small else header.compression
         message = write_message(chosen, compression)
@@ -134,7 +140,7 @@ class _Stored:
     def bytes_for(self, names: Sequence[str]) -> int:
         """About the most memory that filtering some columns takes."""
         size = decoded_column_bytes(self._message, self._view, self.schema, names)
-        return _COPIES * size + _ROW_BYTES * self._header.record_count
+        return _DECODED_COPIES * size + _ROW_BYTES * self._header.record_count
 
     def columns(self, names: Sequence[str]) -> pa.RecordBatch:
         """Some columns, decoded: in the order of the schema."""
