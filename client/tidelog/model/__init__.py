@@ -9,6 +9,7 @@ brokers of replicas. Import the names from here.
 - `identifiers`   the 16 bytes that identify a stream, a cluster, or a run of a broker
 - `descriptions`  a cluster and its parts, as brokers describe them
 - `record`        records, receipts and positions
+- `projection`    which columns of which records a reader gets
 - `replica_lag`   how far followers are behind
 - `pipeline_order` the order of batches that are sent without waiting
 """
@@ -45,12 +46,14 @@ from tidelog.model.names import (
     validate_subject_pattern,
 )
 from tidelog.model.pipeline_order import PipelineOrder
-from tidelog.model.record import OFFSET_MAX, Headers, Position, Receipt, Record
+from tidelog.model.projection import Projection
+from tidelog.model.record import OFFSET_MAX, AfterBytes, Headers, Position, Receipt, Record
 
 __all__ = [
     "DAY_MS",
     "OFFSET_MAX",
     "REPLICATION_FACTOR_MAX",
+    "AfterBytes",
     "BrokerDescription",
     "BrokerStanding",
     "ClusterDescription",
@@ -64,6 +67,7 @@ __all__ = [
     "PartitionVersion",
     "PipelineOrder",
     "Position",
+    "Projection",
     "Receipt",
     "Record",
     "ReplicaDescription",
