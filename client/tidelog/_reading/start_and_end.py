@@ -101,7 +101,7 @@ class Places:
 
     async def _ask_offsets(self, partition: int, start: Start) -> log_pb2.PartitionOffsets:
         wanted = log_pb2.FetchPartition(stream_id=self.description.stream_id, partition=partition)
-        _set_start(wanted, start)
+        set_start(wanted, start)
         fresh = True
 
         async def ask(channel: BrokerChannel) -> log_pb2.OffsetsResponse:
@@ -171,7 +171,8 @@ def _checked_end(end: object) -> int | None:
     raise InvalidRequest(f"end is {end!r}; it must be an offset (0–{OFFSET_MAX}) or 'latest'")
 
 
-def _set_start(wanted: log_pb2.FetchPartition, start: Start) -> None:
+def set_start(wanted: log_pb2.FetchPartition, start: Start) -> None:
+    """Writes `start` into a request; raises `InvalidRequest` for a value that is no start."""
     position = _known_position(start)
     if position is not None:
         wanted.position.CopyFrom(wire.position_to_proto(position))
