@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tidelog.client import Client as Client
     from tidelog.client import connect as connect
     from tidelog.errors import TidelogError as TidelogError
+    from tidelog.model import AfterBytes as AfterBytes
     from tidelog.model import Durability as Durability
     from tidelog.model import Position as Position
     from tidelog.model import Receipt as Receipt
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from tidelog.reader import Reader as Reader
 
 _WHERE = {
+    "AfterBytes": "model",
     "Client": "client",
     "ClientOptions": "_options",
     "Durability": "model",

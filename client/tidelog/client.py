@@ -14,8 +14,10 @@ from tidelog._connecting.channels import Channels
 from tidelog._connecting.hedging import first_contact
 from tidelog._connecting.metadata import Metadata
 from tidelog._options import ClientOptions, ProducerOptions, ReaderOptions
+from tidelog._reading.start_and_end import Places
 from tidelog.cluster_admin import ClusterAdmin
 from tidelog.errors import InvalidRequest
+from tidelog.model import Position
 from tidelog.producer import Producer
 from tidelog.reader import End, Reader, Start
 
@@ -99,10 +101,11 @@ class Client(ClusterAdmin):
     ) -> Reader:
         """A reader of one stream.
 
-        `start` is "earliest", "latest", an offset, a `Position`, a datetime with a time zone, or a mapping
-        of partitions to these. `end` is the first offset not to read, "latest", or a mapping. `partitions`
-        limits the reader to these. Give `stream_id` together with saved positions: if the stream was
-        deleted and created again, the reader raises `StreamNotFound` instead of reading the new one.
+        `start` is "earliest", "latest", an offset, a `Position`, a datetime with a time zone, `AfterBytes`,
+        or a mapping of partitions to these. `end` is the first offset not to read, "latest", or a mapping.
+        `partitions` limits the reader to these. Give `stream_id` together with saved positions: if the
+        stream was deleted and created again, the reader raises `StreamNotFound` instead of reading the new
+        one.
         Without `follow` it stops at the high watermark that it finds at the start. `options` has more
         settings; give it instead of `follow` and `on_truncated`.
         """
@@ -125,6 +128,18 @@ class Client(ClusterAdmin):
         )
         self._readers[reader] = None
         return reader
+
+    async def positions(
+        self, stream: str, starts: Mapping[int, Start], *, stream_id: bytes | None = None
+    ) -> dict[int, Position]:
+        """What each start means now, by partition, with the epoch of the record before it if there is one.
+
+        `starts` and `stream_id` are as for `reader`. Nothing is read. Raises `OffsetOutOfRange` or
+        `LogTruncated` for a position that the log does not have.
+        """
+        options = ReaderOptions(retry_timeout_s=self._options.retry_timeout_s, retry=self._options.retry)
+        places = Places(stream, self._channels, self._metadata, options, self._rng)
+        return await places.positions(starts, stream_id)
 
     async def open(self) -> Self:
         """Connects to the first broker that answers; ``async with`` and ``await`` call it."""

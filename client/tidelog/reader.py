@@ -6,12 +6,12 @@ This module has the consumer's side: what the consumer asked for, and what it ha
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
-from typing import Final, NamedTuple, Self, TypeVar
+from typing import NamedTuple, Self, TypeVar
 
 import pyarrow as pa
 
@@ -22,16 +22,13 @@ from tidelog._options import ReaderOptions
 from tidelog._reading.calls import FetchCalls
 from tidelog._reading.consumed import Consumed
 from tidelog._reading.fetching import FetchedBatch, FetchState
-from tidelog._reading.start_and_end import End, Places, Start
+from tidelog._reading.start_and_end import End, Places, Start, in_parallel
 from tidelog.errors import InvalidRequest, TidelogError
 from tidelog.model import Position, Record
 
 __all__ = ["End", "Reader", "Start"]
 
 T = TypeVar("T")
-
-PLACES_AT_ONCE_MAX: Final = 50
-"""The partitions whose start and end are requested at a time."""
 
 
 class _Ending(NamedTuple):
@@ -194,7 +191,9 @@ class Reader:
         numbers = list(range(count)) if self._wanted is None else sorted(set(self._wanted))
         for number in numbers:
             Metadata.check_partition(stream, number)
-        places = await self._all_places(numbers)
+        places = await in_parallel(
+            [partial(self._places.between, number, *self._asked(number)) for number in numbers]
+        )
         # If something fails before this line, the next read tries again.
         self._begun = True
         for number, (start, end) in zip(numbers, places, strict=True):
@@ -205,23 +204,6 @@ class Reader:
             self._calls.begin(self, unended)
         else:
             self._ended = True
-
-    async def _all_places(self, numbers: Sequence[int]) -> list[tuple[Position, int | None]]:
-        """The start and the end in each partition, requested in parallel."""
-        places: list[tuple[Position, int | None]] = []
-        for at in range(0, len(numbers), PLACES_AT_ONCE_MAX):
-            found = await asyncio.gather(
-                *(
-                    self._places.between(number, *self._asked(number))
-                    for number in numbers[at : at + PLACES_AT_ONCE_MAX]
-                ),
-                return_exceptions=True,
-            )
-            for place in found:
-                if isinstance(place, BaseException):
-                    raise place
-                places.append(place)
-        return places
 
     def _asked(self, number: int) -> tuple[Start, End | None]:
         """The start and the end that the caller gave for one partition."""

@@ -311,6 +311,34 @@ class Position(_message.Message):
 Global___Position: _TypeAlias = Position  # noqa: Y015
 
 @_typing.final
+class AfterBytes(_message.Message):
+    """The edge between two batches behind about so many bytes of the log. Only sizes are looked at, no records."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    START_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    bytes: _builtins.int
+    """Batches as they are stored, at least 1: as many whole batches as fit, but at least one batch."""
+    @_builtins.property
+    def start(self) -> Global___Position:
+        """The bytes are counted from the beginning of the batch with this offset on."""
+
+    def __init__(
+        self,
+        *,
+        start: Global___Position | None = ...,
+        bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["start", b"start"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "start", b"start"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AfterBytes: _TypeAlias = AfterBytes  # noqa: Y015
+
+@_typing.final
 class FetchPartition(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -320,6 +348,7 @@ class FetchPartition(_message.Message):
     EARLIEST_FIELD_NUMBER: _builtins.int
     LATEST_FIELD_NUMBER: _builtins.int
     TIMESTAMP_US_FIELD_NUMBER: _builtins.int
+    AFTER_BYTES_FIELD_NUMBER: _builtins.int
     END_OFFSET_FIELD_NUMBER: _builtins.int
     stream_id: _builtins.bytes
     partition: _builtins.int
@@ -333,6 +362,10 @@ class FetchPartition(_message.Message):
     """The first offset not to send."""
     @_builtins.property
     def position(self) -> Global___Position: ...
+    @_builtins.property
+    def after_bytes(self) -> Global___AfterBytes:
+        """The high watermark, if fewer bytes are there."""
+
     def __init__(
         self,
         *,
@@ -342,15 +375,16 @@ class FetchPartition(_message.Message):
         earliest: _builtins.bool = ...,
         latest: _builtins.bool = ...,
         timestamp_us: _builtins.int = ...,
+        after_bytes: Global___AfterBytes | None = ...,
         end_offset: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_end_offset", b"_end_offset", "earliest", b"earliest", "end_offset", b"end_offset", "latest", b"latest", "position", b"position", "start", b"start", "timestamp_us", b"timestamp_us"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_end_offset", b"_end_offset", "after_bytes", b"after_bytes", "earliest", b"earliest", "end_offset", b"end_offset", "latest", b"latest", "position", b"position", "start", b"start", "timestamp_us", b"timestamp_us"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_end_offset", b"_end_offset", "earliest", b"earliest", "end_offset", b"end_offset", "latest", b"latest", "partition", b"partition", "position", b"position", "start", b"start", "stream_id", b"stream_id", "timestamp_us", b"timestamp_us"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_end_offset", b"_end_offset", "after_bytes", b"after_bytes", "earliest", b"earliest", "end_offset", b"end_offset", "latest", b"latest", "partition", b"partition", "position", b"position", "start", b"start", "stream_id", b"stream_id", "timestamp_us", b"timestamp_us"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__end_offset: _TypeAlias = _typing.Literal["end_offset"]  # noqa: Y015
     _WhichOneofArgType__end_offset: _TypeAlias = _typing.Literal["_end_offset", b"_end_offset"]  # noqa: Y015
-    _WhichOneofReturnType_start: _TypeAlias = _typing.Literal["position", "earliest", "latest", "timestamp_us"]  # noqa: Y015
+    _WhichOneofReturnType_start: _TypeAlias = _typing.Literal["position", "earliest", "latest", "timestamp_us", "after_bytes"]  # noqa: Y015
     _WhichOneofArgType_start: _TypeAlias = _typing.Literal["start", b"start"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__end_offset) -> _WhichOneofReturnType__end_offset | None: ...

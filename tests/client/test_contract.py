@@ -14,7 +14,7 @@ import pytest
 import tidelog
 import tidelog.testing
 from support.broker import BrokerProcess
-from tidelog import Client, Position, ProducerOptions, errors
+from tidelog import AfterBytes, Client, Position, ProducerOptions, errors
 
 
 @pytest.fixture(scope="module")
@@ -260,3 +260,39 @@ async def test_replicas_and_brokers_are_described(log: Client, name: str) -> Non
 
 async def _all(reader: tidelog.Reader) -> list[bytes | None]:
     return [record.value async for record in reader]
+
+
+async def test_a_start_may_be_the_edge_of_a_batch_behind_some_bytes(log: Client, name: str) -> None:
+    await filled(log, name, 6)
+    size = (await log.describe_replicas(name))[0].bytes // 6
+
+    async def after(start: int, size: int) -> Position:
+        return (await log.positions(name, {0: AfterBytes(Position(start), size)}))[0]
+
+    assert [(await after(1, count * size)).offset for count in (1, 2, 4, 5, 100)] == [2, 3, 5, 6, 6]
+    assert (await after(1, 1)).offset == 2
+    assert (await after(6, 1)).offset == 6
+    assert (await after(0, size)).leader_epoch is not None
+    values = [record.value async for record in log.reader(name, start=await after(2, 2 * size), follow=False)]
+    assert values == [b"4", b"5"]
+    direct = log.reader(name, start=AfterBytes(Position(2), 2 * size), end=5)
+    assert [record.value async for record in direct] == [b"4"]
+    with pytest.raises(errors.OffsetOutOfRange):
+        await after(7, 1)
+    with pytest.raises(errors.InvalidRequest, match="bytes is 0"):
+        await after(0, 0)
+
+
+async def test_positions_say_what_starts_mean_now(log: Client, name: str) -> None:
+    await log.create_stream(name, partitions=3)
+    async with log.producer(name) as producer:
+        for number in range(3):
+            await producer.send(b"x", partition=number)
+
+    found = await log.positions(name, {0: "earliest", 2: "latest"})
+
+    assert {number: position.offset for number, position in found.items()} == {0: 0, 2: 1}
+    with pytest.raises(errors.PartitionNotFound):
+        await log.positions(name, {3: "latest"})
+    with pytest.raises(errors.StreamNotFound):
+        await log.positions(name, {0: "latest"}, stream_id=bytes(16))

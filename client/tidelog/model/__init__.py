@@ -47,12 +47,13 @@ from tidelog.model.names import (
     validate_subject_pattern,
 )
 from tidelog.model.pipeline_order import PipelineOrder
-from tidelog.model.record import OFFSET_MAX, Headers, Position, Receipt, Record
+from tidelog.model.record import OFFSET_MAX, AfterBytes, Headers, Position, Receipt, Record
 
 __all__ = [
     "DAY_MS",
     "OFFSET_MAX",
     "REPLICATION_FACTOR_MAX",
+    "AfterBytes",
     "BrokerDescription",
     "BrokerStanding",
     "ClusterDescription",
