@@ -14,8 +14,9 @@ from tidelog import FetchedBatch
 from tidelog.errors import LogTruncated, OffsetOutOfRange, StreamNotFound, TidelogError
 from tidelog.model import Position
 from tidelog.records import BatchHeader, decode_batch, encode_batch, to_columns
-from tidelog_spark.cluster import Cluster, StreamState
+from tidelog_spark.cluster import Cluster
 from tidelog_spark.offsets import PartitionKey, Range
+from tidelog_spark.options import Chosen, Options, Retries
 from tidelog_spark.reader import ROWS_WANTED, assemble, read_range
 from tidelog_spark.schema import arrow_schema, row_schema
 
@@ -68,15 +69,11 @@ def test_a_compacted_batch_keeps_its_gaps() -> None:
 class _FakeCluster:
     """Answers fetches with the given batches, or raises the given error; one entry a call."""
 
-    def __init__(self, *calls: list[FetchedBatch] | TidelogError, stream_id: bytes = ORDERS) -> None:
+    def __init__(self, *calls: list[FetchedBatch] | TidelogError) -> None:
         self._calls = list(calls)
-        self._stream_id = stream_id
         self.starts: list[Position] = []
 
-    def state(self, name: str) -> StreamState:
-        return StreamState(name, self._stream_id, {}, {})
-
-    def fetch(self, piece: Range, start: Position) -> Iterator[FetchedBatch]:
+    def fetch(self, piece: Range, start: Position, retries: Retries) -> Iterator[FetchedBatch]:
         self.starts.append(start)
         call = self._calls.pop(0)
         if isinstance(call, TidelogError):
@@ -85,7 +82,8 @@ class _FakeCluster:
 
 
 def _read(fake: _FakeCluster, piece: Range, *, fail: bool = True) -> list[pa.RecordBatch]:
-    return list(read_range(cast(Cluster, fake), piece, SCHEMA, fail_on_data_loss=fail))
+    options = Options(("a:1",), Chosen(("orders",)), fail_on_data_loss=fail)
+    return list(read_range(cast(Cluster, fake), piece, SCHEMA, options))
 
 
 def _piece(start: int, end: int, *, start_epoch: int | None = 1, end_epoch: int | None = 1) -> Range:
@@ -105,7 +103,12 @@ def test_small_batches_are_joined_and_large_ones_passed_on() -> None:
 @pytest.mark.parametrize(
     ("fake", "piece", "error", "sentence"),
     [
-        (_FakeCluster(stream_id=b"\0" * 16), _piece(0, 2), StreamNotFound, "was deleted"),
+        (
+            _FakeCluster(StreamNotFound("stream orders was deleted")),
+            _piece(0, 2),
+            StreamNotFound,
+            "was deleted",
+        ),
         (
             _FakeCluster(OffsetOutOfRange("gone")),
             _piece(0, 2),
@@ -148,5 +151,8 @@ def test_without_failing_another_history_is_read_by_offset() -> None:
 
 
 def test_without_failing_what_is_gone_for_good_is_left_out() -> None:
-    for fake in (_FakeCluster(stream_id=b"\0" * 16), _FakeCluster(OffsetOutOfRange("x", log_start_offset=9))):
+    for fake in (
+        _FakeCluster(StreamNotFound("stream orders was deleted")),
+        _FakeCluster(OffsetOutOfRange("x", log_start_offset=9)),
+    ):
         assert _read(fake, _piece(0, 7), fail=False) == []
