@@ -44,6 +44,19 @@ def _batches(started: StreamingQuery) -> list[int]:
     return [progress.numInputRows for progress in started.recentProgress if progress.numInputRows]
 
 
+def _lags(started: StreamingQuery, name: str) -> list[int]:
+    """Offsets that each batch left unread, as docs/spark.md computes them from the query's progress."""
+    lags = []
+    for progress in started.recentProgress:
+        if progress.numInputRows:
+            latest, end = (
+                json.loads(text)["streams"][name]["partitions"]
+                for text in (progress.sources[0].latestOffset, progress.sources[0].endOffset)
+            )
+            lags.append(sum(latest[number]["offset"] - end[number]["offset"] for number in latest))
+    return lags
+
+
 def _written(spark: SparkSession, tmp_path: Path, name: str, partition: int = 0) -> list[int]:
     return offsets(spark.read.parquet(str(tmp_path / "out")), name, partition)
 
@@ -54,7 +67,9 @@ def test_available_now_reads_batches_of_the_limit_that_the_partitions_share(
     name = stream(2)
     send(log, name, 900, partition=0)
     send(log, name, 300, partition=1)
-    assert _batches(query(name, maxOffsetsPerTrigger="400")) == [400, 400, 400]
+    started = query(name, maxOffsetsPerTrigger="400", minOffsetsPerTrigger="350")
+    assert _batches(started) == [400, 400, 400]
+    assert _lags(started, name) == [800, 400, 0]
     assert _written(spark, tmp_path, name, 0) == list(range(900))
     assert _written(spark, tmp_path, name, 1) == list(range(300))
 
@@ -102,6 +117,35 @@ def test_a_stream_created_anew_under_its_name_ends_the_query_unless_loss_is_allo
     assert "failOnDataLoss" in sentence_of(failure.value)
     assert _batches(query(name, failOnDataLoss="false")) == [40]
     assert _written(spark, tmp_path, name) == sorted([*range(30), *range(40)])
+
+
+def test_available_now_ends_at_everything_though_it_is_less_than_the_smallest_batch(
+    log: blocking.Client, stream: Stream, query: Query, spark: SparkSession, tmp_path: Path
+) -> None:
+    name = stream()
+    send(log, name, 30)
+    assert _batches(query(name, minOffsetsPerTrigger="1000", maxTriggerDelay="1h")) == [30]
+    send(log, name, 5)
+    assert _batches(query(name, minOffsetsPerTrigger="1000", maxTriggerDelay="1h")) == [5]
+    assert _written(spark, tmp_path, name) == list(range(35))
+
+
+def test_a_query_goes_on_without_a_deleted_stream_and_reads_a_new_one_from_its_start(
+    log: blocking.Client, stream: Stream, query: Query, spark: SparkSession, tmp_path: Path
+) -> None:
+    kept, deleted = stream(), stream()
+    for name in (kept, deleted):
+        send(log, name, 20)
+    both = f"{kept},{deleted}"
+    assert sum(_batches(query(both))) == 40
+    log.delete_stream(deleted)
+    send(log, kept, 3)
+    assert sum(_batches(query(both, failOnDataLoss="false"))) == 3
+    log.create_stream(deleted, durability="page-cache")
+    send(log, deleted, 8)
+    assert sum(_batches(query(both, failOnDataLoss="false"))) == 8
+    assert _written(spark, tmp_path, kept) == list(range(23))
+    assert _written(spark, tmp_path, deleted) == sorted([*range(20), *range(8)])
 
 
 @pytest.mark.long
