@@ -314,6 +314,7 @@ def _limits(settings: Settings) -> BrokerLimits:
         flush_threads=settings.flush_threads,
         catch_up_threads=settings.catch_up_threads,
         decode_threads=settings.decode_threads,
+        projection_threads=settings.projection_threads,
         fetch_decoded_bytes_max=settings.fetch_decoded_bytes_max,
         fetch_answer_bytes_max=settings.fetch_answer_bytes_max,
         message_bytes_max=settings.message_bytes_max,

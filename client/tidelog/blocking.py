@@ -147,6 +147,7 @@ class Reader:
 
     def __iter__(self) -> Iterator[Record]:
         """The records. The iteration ends at `end`; without `follow` at the high watermark of the start."""
+        self._reader.check_whole_records()
         while True:
             row = self._consumed.next_row()
             if row is not None:
@@ -167,6 +168,7 @@ class Reader:
 
     def batches(self, *, with_offsets: bool = False) -> Iterator[pa.RecordBatch]:
         """The columns of the batches; `with_offsets` adds the column ``offset``."""
+        with_offsets = with_offsets or self._reader.gives_offsets
         for batch in self.fetched_batches():
             yield batch.with_offsets() if with_offsets else batch.columns
 
@@ -183,6 +185,11 @@ class Reader:
         self.close()
 
     def _next(self) -> FetchedBatch | None:
-        if not self._here:
-            self._here.extend(self._thread.run(self._reader.arrived()))
-        return self._here.popleft() if self._here else None
+        while True:
+            if not self._here:
+                self._here.extend(self._thread.run(self._reader.arrived()))
+            if not self._here:
+                return None
+            batch = self._here.popleft()
+            if not self._consumed.passes(batch):
+                return batch

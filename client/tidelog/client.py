@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Literal, Self
 from weakref import WeakKeyDictionary
 
-from tidelog._arguments import check_str, wrong_type
+from tidelog._arguments import as_projection, check_str, wrong_type
 from tidelog._connecting.broker_channel import Dial, dial
 from tidelog._connecting.channels import Channels
 from tidelog._connecting.hedging import first_contact
@@ -97,17 +97,26 @@ class Client(ClusterAdmin):
         stream_id: bytes | None = None,
         follow: bool = True,
         on_truncated: Literal["error", "rewind", "earliest", "latest"] = "error",
+        columns: Sequence[str] | None = None,
+        subject_filter: str | Sequence[str] | None = None,
+        keys: Sequence[bytes] | None = None,
         options: ReaderOptions | None = None,
     ) -> Reader:
         """A reader of one stream.
 
         `start` is "earliest", "latest", an offset, a `Position`, a datetime with a time zone, `AfterBytes`,
-        or a mapping of partitions to these. `end` is the first offset not to read, "latest", or a mapping.
+        or a mapping of partitions to these. `end` is the first offset not to read, "latest", a
+        datetime, or a mapping. A datetime means the first record with this timestamp or a later one.
         `partitions` limits the reader to these. Give `stream_id` together with saved positions: if the
         stream was deleted and created again, the reader raises `StreamNotFound` instead of reading the new
         one.
         Without `follow` it stops at the high watermark that it finds at the start. `options` has more
         settings; give it instead of `follow` and `on_truncated`.
+
+        The broker sends only what is wanted: `columns` names some of key, value, headers, subject, timestamp
+        and offset. `subject_filter` is a NATS subject with wildcards, or some of them: only records whose
+        subject matches one of them are sent. `keys`: only records with one of these keys are sent. A reader
+        with `columns` gives batches, no single records.
         """
         given = ReaderOptions(follow=follow, on_truncated=on_truncated)
         if options is not None and given != ReaderOptions():
@@ -125,6 +134,7 @@ class Client(ClusterAdmin):
             end=end,
             partitions=partitions,
             stream_id=stream_id,
+            projection=as_projection(columns, subject_filter, keys),
         )
         self._readers[reader] = None
         return reader

@@ -25,15 +25,15 @@ _sym_db = _symbol_database.Default()
 from tidelog_proto import common_pb2 as tidelog__proto_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17tidelog_proto/log.proto\x12\ntidelog.v1\x1a\x1atidelog_proto/common.proto\"\xe2\x01\n\x0eProduceRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\x04\x12\x11\n\tstream_id\x18\x02 \x01(\x0c\x12\x11\n\tpartition\x18\x03 \x01(\r\x12\x1e\n\x04\x61\x63ks\x18\x04 \x01(\x0e\x32\x10.tidelog.v1.Acks\x12\x1c\n\x0f\x65xpected_offset\x18\x05 \x01(\x04H\x00\x88\x01\x01\x12\r\n\x05reset\x18\x06 \x01(\x08\x12\x17\n\ntimeout_ms\x18\x07 \x01(\rH\x01\x88\x01\x01\x12\r\n\x05\x62\x61tch\x18\x08 \x01(\x0c\x42\x12\n\x10_expected_offsetB\r\n\x0b_timeout_ms\"\x83\x01\n\x0fProduceResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\x04\x12-\n\x07receipt\x18\x02 \x01(\x0b\x32\x1a.tidelog.v1.ProduceReceiptH\x00\x12\"\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x11.tidelog.v1.ErrorH\x00\x42\t\n\x07outcome\"{\n\x0eProduceReceipt\x12\x13\n\x0b\x62\x61se_offset\x18\x01 \x01(\x04\x12\x13\n\x0blast_offset\x18\x02 \x01(\x04\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\r\x12\x16\n\x0e\x61ppend_time_us\x18\x04 \x01(\x03\x12\x11\n\tduplicate\x18\x05 \x01(\x08\"\xd9\x01\n\x0ePublishRequest\x12\x13\n\tstream_id\x18\x01 \x01(\x0cH\x00\x12\x0e\n\x04name\x18\x02 \x01(\tH\x00\x12\x16\n\tpartition\x18\x03 \x01(\rH\x01\x88\x01\x01\x12\x1e\n\x04\x61\x63ks\x18\x04 \x01(\x0e\x32\x10.tidelog.v1.Acks\x12*\n\x07records\x18\x05 \x03(\x0b\x32\x19.tidelog.v1.PublishRecord\x12\x17\n\ntimeout_ms\x18\x06 \x01(\rH\x02\x88\x01\x01\x42\x08\n\x06streamB\x0c\n\n_partitionB\r\n\x0b_timeout_ms\"[\n\rPublishRecord\x12\"\n\x06record\x18\x01 \x01(\x0b\x32\x12.tidelog.v1.Record\x12\x17\n\nmessage_id\x18\x02 \x01(\tH\x00\x88\x01\x01\x42\r\n\x0b_message_id\"?\n\x0fPublishResponse\x12,\n\x08receipts\x18\x01 \x03(\x0b\x32\x1a.tidelog.v1.PublishReceipt\"\\\n\x0ePublishReceipt\x12\x11\n\tpartition\x18\x01 \x01(\r\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\r\x12\x11\n\tduplicate\x18\x04 \x01(\x08\"F\n\x08Position\x12\x0e\n\x06offset\x18\x01 \x01(\x04\x12\x19\n\x0cleader_epoch\x18\x02 \x01(\rH\x00\x88\x01\x01\x42\x0f\n\r_leader_epoch\"@\n\nAfterBytes\x12#\n\x05start\x18\x01 \x01(\x0b\x32\x14.tidelog.v1.Position\x12\r\n\x05\x62ytes\x18\x02 \x01(\x04\"\xfe\x01\n\x0e\x46\x65tchPartition\x12\x11\n\tstream_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\r\x12(\n\x08position\x18\x03 \x01(\x0b\x32\x14.tidelog.v1.PositionH\x00\x12\x12\n\x08\x65\x61rliest\x18\x04 \x01(\x08H\x00\x12\x10\n\x06latest\x18\x05 \x01(\x08H\x00\x12\x16\n\x0ctimestamp_us\x18\x06 \x01(\x03H\x00\x12-\n\x0b\x61\x66ter_bytes\x18\x08 \x01(\x0b\x32\x16.tidelog.v1.AfterBytesH\x00\x12\x17\n\nend_offset\x18\x07 \x01(\x04H\x01\x88\x01\x01\x42\x07\n\x05startB\r\n\x0b_end_offset\"\xf0\x01\n\x0c\x46\x65tchRequest\x12.\n\npartitions\x18\x01 \x03(\x0b\x32\x1a.tidelog.v1.FetchPartition\x12\'\n\x06\x66ormat\x18\x02 \x01(\x0e\x32\x17.tidelog.v1.FetchFormat\x12\x0e\n\x06\x66ollow\x18\x03 \x01(\x08\x12\x1f\n\x12response_bytes_max\x18\x04 \x01(\rH\x00\x88\x01\x01\x12\x19\n\x0cheartbeat_ms\x18\x05 \x01(\rH\x01\x88\x01\x01\x12\x13\n\x0bown_replica\x18\x06 \x01(\x08\x42\x15\n\x13_response_bytes_maxB\x0f\n\r_heartbeat_ms\"\xd1\x02\n\rFetchResponse\x12\r\n\x05index\x18\x01 \x01(\r\x12\x18\n\x10log_start_offset\x18\x02 \x01(\x04\x12\x16\n\x0ehigh_watermark\x18\x03 \x01(\x04\x12\x16\n\x0elog_end_offset\x18\x04 \x01(\x04\x12\"\n\x04next\x18\x05 \x01(\x0b\x32\x14.tidelog.v1.Position\x12\x11\n\x07\x62\x61tches\x18\x06 \x01(\x0cH\x00\x12-\n\x07records\x18\x07 \x01(\x0b\x32\x1a.tidelog.v1.FetchedRecordsH\x00\x12)\n\x03\x65nd\x18\x08 \x01(\x0b\x32\x1a.tidelog.v1.EndOfPartitionH\x00\x12\"\n\x05\x65rror\x18\t \x01(\x0b\x32\x11.tidelog.v1.ErrorH\x00\x12*\n\theartbeat\x18\n \x01(\x0b\x32\x15.tidelog.v1.HeartbeatH\x00\x42\x06\n\x04item\"\x10\n\x0e\x45ndOfPartition\"\x0b\n\tHeartbeat\"<\n\x0e\x46\x65tchedRecords\x12*\n\x07records\x18\x01 \x03(\x0b\x32\x19.tidelog.v1.FetchedRecord\"q\n\rFetchedRecord\x12\x0e\n\x06offset\x18\x01 \x01(\x04\x12\x14\n\x0cleader_epoch\x18\x02 \x01(\r\x12\x16\n\x0e\x61ppend_time_us\x18\x03 \x01(\x03\x12\"\n\x06record\x18\x04 \x01(\x0b\x32\x12.tidelog.v1.Record\"@\n\x0eOffsetsRequest\x12.\n\npartitions\x18\x01 \x03(\x0b\x32\x1a.tidelog.v1.FetchPartition\"C\n\x0fOffsetsResponse\x12\x30\n\npartitions\x18\x01 \x03(\x0b\x32\x1c.tidelog.v1.PartitionOffsets\"\xbc\x01\n\x10PartitionOffsets\x12\x18\n\x10log_start_offset\x18\x01 \x01(\x04\x12\x16\n\x0ehigh_watermark\x18\x02 \x01(\x04\x12\x16\n\x0elog_end_offset\x18\x03 \x01(\x04\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\r\x12&\n\x08position\x18\x05 \x01(\x0b\x32\x14.tidelog.v1.Position\x12 \n\x05\x65rror\x18\x06 \x01(\x0b\x32\x11.tidelog.v1.Error\"?\n\x13InitProducerRequest\x12\x18\n\x0bproducer_id\x18\x01 \x01(\x04H\x00\x88\x01\x01\x42\x0e\n\x0c_producer_id\"a\n\x14InitProducerResponse\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x04\x12\x16\n\x0eproducer_epoch\x18\x02 \x01(\r\x12\x1c\n\x14inflight_batches_max\x18\x03 \x01(\r\"j\n\x14\x44\x65leteRecordsRequest\x12\x11\n\tstream_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\r\x12\x1a\n\rbefore_offset\x18\x03 \x01(\x04H\x00\x88\x01\x01\x42\x10\n\x0e_before_offset\"1\n\x15\x44\x65leteRecordsResponse\x12\x18\n\x10log_start_offset\x18\x01 \x01(\x04*(\n\x0b\x46\x65tchFormat\x12\x0c\n\x08VERBATIM\x10\x00\x12\x0b\n\x07RECORDS\x10\x01\x32\xbe\x03\n\x03Log\x12\x46\n\x07Produce\x12\x1a.tidelog.v1.ProduceRequest\x1a\x1b.tidelog.v1.ProduceResponse(\x01\x30\x01\x12\x42\n\x07Publish\x12\x1a.tidelog.v1.PublishRequest\x1a\x1b.tidelog.v1.PublishResponse\x12>\n\x05\x46\x65tch\x12\x18.tidelog.v1.FetchRequest\x1a\x19.tidelog.v1.FetchResponse0\x01\x12\x42\n\x07Offsets\x12\x1a.tidelog.v1.OffsetsRequest\x1a\x1b.tidelog.v1.OffsetsResponse\x12Q\n\x0cInitProducer\x12\x1f.tidelog.v1.InitProducerRequest\x1a .tidelog.v1.InitProducerResponse\x12T\n\rDeleteRecords\x12 .tidelog.v1.DeleteRecordsRequest\x1a!.tidelog.v1.DeleteRecordsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17tidelog_proto/log.proto\x12\ntidelog.v1\x1a\x1atidelog_proto/common.proto\"\xe2\x01\n\x0eProduceRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\x04\x12\x11\n\tstream_id\x18\x02 \x01(\x0c\x12\x11\n\tpartition\x18\x03 \x01(\r\x12\x1e\n\x04\x61\x63ks\x18\x04 \x01(\x0e\x32\x10.tidelog.v1.Acks\x12\x1c\n\x0f\x65xpected_offset\x18\x05 \x01(\x04H\x00\x88\x01\x01\x12\r\n\x05reset\x18\x06 \x01(\x08\x12\x17\n\ntimeout_ms\x18\x07 \x01(\rH\x01\x88\x01\x01\x12\r\n\x05\x62\x61tch\x18\x08 \x01(\x0c\x42\x12\n\x10_expected_offsetB\r\n\x0b_timeout_ms\"\x83\x01\n\x0fProduceResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\x04\x12-\n\x07receipt\x18\x02 \x01(\x0b\x32\x1a.tidelog.v1.ProduceReceiptH\x00\x12\"\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x11.tidelog.v1.ErrorH\x00\x42\t\n\x07outcome\"{\n\x0eProduceReceipt\x12\x13\n\x0b\x62\x61se_offset\x18\x01 \x01(\x04\x12\x13\n\x0blast_offset\x18\x02 \x01(\x04\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\r\x12\x16\n\x0e\x61ppend_time_us\x18\x04 \x01(\x03\x12\x11\n\tduplicate\x18\x05 \x01(\x08\"\xd9\x01\n\x0ePublishRequest\x12\x13\n\tstream_id\x18\x01 \x01(\x0cH\x00\x12\x0e\n\x04name\x18\x02 \x01(\tH\x00\x12\x16\n\tpartition\x18\x03 \x01(\rH\x01\x88\x01\x01\x12\x1e\n\x04\x61\x63ks\x18\x04 \x01(\x0e\x32\x10.tidelog.v1.Acks\x12*\n\x07records\x18\x05 \x03(\x0b\x32\x19.tidelog.v1.PublishRecord\x12\x17\n\ntimeout_ms\x18\x06 \x01(\rH\x02\x88\x01\x01\x42\x08\n\x06streamB\x0c\n\n_partitionB\r\n\x0b_timeout_ms\"[\n\rPublishRecord\x12\"\n\x06record\x18\x01 \x01(\x0b\x32\x12.tidelog.v1.Record\x12\x17\n\nmessage_id\x18\x02 \x01(\tH\x00\x88\x01\x01\x42\r\n\x0b_message_id\"?\n\x0fPublishResponse\x12,\n\x08receipts\x18\x01 \x03(\x0b\x32\x1a.tidelog.v1.PublishReceipt\"\\\n\x0ePublishReceipt\x12\x11\n\tpartition\x18\x01 \x01(\r\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\r\x12\x11\n\tduplicate\x18\x04 \x01(\x08\"F\n\x08Position\x12\x0e\n\x06offset\x18\x01 \x01(\x04\x12\x19\n\x0cleader_epoch\x18\x02 \x01(\rH\x00\x88\x01\x01\x42\x0f\n\r_leader_epoch\"@\n\nAfterBytes\x12#\n\x05start\x18\x01 \x01(\x0b\x32\x14.tidelog.v1.Position\x12\r\n\x05\x62ytes\x18\x02 \x01(\x04\"\xfe\x01\n\x0e\x46\x65tchPartition\x12\x11\n\tstream_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\r\x12(\n\x08position\x18\x03 \x01(\x0b\x32\x14.tidelog.v1.PositionH\x00\x12\x12\n\x08\x65\x61rliest\x18\x04 \x01(\x08H\x00\x12\x10\n\x06latest\x18\x05 \x01(\x08H\x00\x12\x16\n\x0ctimestamp_us\x18\x06 \x01(\x03H\x00\x12-\n\x0b\x61\x66ter_bytes\x18\x08 \x01(\x0b\x32\x16.tidelog.v1.AfterBytesH\x00\x12\x17\n\nend_offset\x18\x07 \x01(\x04H\x01\x88\x01\x01\x42\x07\n\x05startB\r\n\x0b_end_offset\"C\n\nProjection\x12\x0f\n\x07\x63olumns\x18\x01 \x03(\t\x12\x16\n\x0esubject_filter\x18\x02 \x03(\t\x12\x0c\n\x04keys\x18\x03 \x03(\x0c\"\x9c\x02\n\x0c\x46\x65tchRequest\x12.\n\npartitions\x18\x01 \x03(\x0b\x32\x1a.tidelog.v1.FetchPartition\x12\'\n\x06\x66ormat\x18\x02 \x01(\x0e\x32\x17.tidelog.v1.FetchFormat\x12\x0e\n\x06\x66ollow\x18\x03 \x01(\x08\x12\x1f\n\x12response_bytes_max\x18\x04 \x01(\rH\x00\x88\x01\x01\x12\x19\n\x0cheartbeat_ms\x18\x05 \x01(\rH\x01\x88\x01\x01\x12\x13\n\x0bown_replica\x18\x06 \x01(\x08\x12*\n\nprojection\x18\x07 \x01(\x0b\x32\x16.tidelog.v1.ProjectionB\x15\n\x13_response_bytes_maxB\x0f\n\r_heartbeat_ms\"\xe6\x02\n\rFetchResponse\x12\r\n\x05index\x18\x01 \x01(\r\x12\x18\n\x10log_start_offset\x18\x02 \x01(\x04\x12\x16\n\x0ehigh_watermark\x18\x03 \x01(\x04\x12\x16\n\x0elog_end_offset\x18\x04 \x01(\x04\x12\"\n\x04next\x18\x05 \x01(\x0b\x32\x14.tidelog.v1.Position\x12\x11\n\x07\x62\x61tches\x18\x06 \x01(\x0cH\x00\x12-\n\x07records\x18\x07 \x01(\x0b\x32\x1a.tidelog.v1.FetchedRecordsH\x00\x12)\n\x03\x65nd\x18\x08 \x01(\x0b\x32\x1a.tidelog.v1.EndOfPartitionH\x00\x12\"\n\x05\x65rror\x18\t \x01(\x0b\x32\x11.tidelog.v1.ErrorH\x00\x12*\n\theartbeat\x18\n \x01(\x0b\x32\x15.tidelog.v1.HeartbeatH\x00\x12\x13\n\tprojected\x18\x0b \x01(\x0cH\x00\x42\x06\n\x04item\"\x10\n\x0e\x45ndOfPartition\"\x0b\n\tHeartbeat\"<\n\x0e\x46\x65tchedRecords\x12*\n\x07records\x18\x01 \x03(\x0b\x32\x19.tidelog.v1.FetchedRecord\"q\n\rFetchedRecord\x12\x0e\n\x06offset\x18\x01 \x01(\x04\x12\x14\n\x0cleader_epoch\x18\x02 \x01(\r\x12\x16\n\x0e\x61ppend_time_us\x18\x03 \x01(\x03\x12\"\n\x06record\x18\x04 \x01(\x0b\x32\x12.tidelog.v1.Record\"@\n\x0eOffsetsRequest\x12.\n\npartitions\x18\x01 \x03(\x0b\x32\x1a.tidelog.v1.FetchPartition\"C\n\x0fOffsetsResponse\x12\x30\n\npartitions\x18\x01 \x03(\x0b\x32\x1c.tidelog.v1.PartitionOffsets\"\xbc\x01\n\x10PartitionOffsets\x12\x18\n\x10log_start_offset\x18\x01 \x01(\x04\x12\x16\n\x0ehigh_watermark\x18\x02 \x01(\x04\x12\x16\n\x0elog_end_offset\x18\x03 \x01(\x04\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\r\x12&\n\x08position\x18\x05 \x01(\x0b\x32\x14.tidelog.v1.Position\x12 \n\x05\x65rror\x18\x06 \x01(\x0b\x32\x11.tidelog.v1.Error\"?\n\x13InitProducerRequest\x12\x18\n\x0bproducer_id\x18\x01 \x01(\x04H\x00\x88\x01\x01\x42\x0e\n\x0c_producer_id\"a\n\x14InitProducerResponse\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x04\x12\x16\n\x0eproducer_epoch\x18\x02 \x01(\r\x12\x1c\n\x14inflight_batches_max\x18\x03 \x01(\r\"j\n\x14\x44\x65leteRecordsRequest\x12\x11\n\tstream_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\r\x12\x1a\n\rbefore_offset\x18\x03 \x01(\x04H\x00\x88\x01\x01\x42\x10\n\x0e_before_offset\"1\n\x15\x44\x65leteRecordsResponse\x12\x18\n\x10log_start_offset\x18\x01 \x01(\x04*7\n\x0b\x46\x65tchFormat\x12\x0c\n\x08VERBATIM\x10\x00\x12\x0b\n\x07RECORDS\x10\x01\x12\r\n\tPROJECTED\x10\x02\x32\xbe\x03\n\x03Log\x12\x46\n\x07Produce\x12\x1a.tidelog.v1.ProduceRequest\x1a\x1b.tidelog.v1.ProduceResponse(\x01\x30\x01\x12\x42\n\x07Publish\x12\x1a.tidelog.v1.PublishRequest\x1a\x1b.tidelog.v1.PublishResponse\x12>\n\x05\x46\x65tch\x12\x18.tidelog.v1.FetchRequest\x1a\x19.tidelog.v1.FetchResponse0\x01\x12\x42\n\x07Offsets\x12\x1a.tidelog.v1.OffsetsRequest\x1a\x1b.tidelog.v1.OffsetsResponse\x12Q\n\x0cInitProducer\x12\x1f.tidelog.v1.InitProducerRequest\x1a .tidelog.v1.InitProducerResponse\x12T\n\rDeleteRecords\x12 .tidelog.v1.DeleteRecordsRequest\x1a!.tidelog.v1.DeleteRecordsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'tidelog_proto.log_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_FETCHFORMAT']._serialized_start=2862
-  _globals['_FETCHFORMAT']._serialized_end=2902
+  _globals['_FETCHFORMAT']._serialized_start=2996
+  _globals['_FETCHFORMAT']._serialized_end=3051
   _globals['_PRODUCEREQUEST']._serialized_start=68
   _globals['_PRODUCEREQUEST']._serialized_end=294
   _globals['_PRODUCERESPONSE']._serialized_start=297
@@ -54,32 +54,34 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_AFTERBYTES']._serialized_end=1163
   _globals['_FETCHPARTITION']._serialized_start=1166
   _globals['_FETCHPARTITION']._serialized_end=1420
-  _globals['_FETCHREQUEST']._serialized_start=1423
-  _globals['_FETCHREQUEST']._serialized_end=1663
-  _globals['_FETCHRESPONSE']._serialized_start=1666
-  _globals['_FETCHRESPONSE']._serialized_end=2003
-  _globals['_ENDOFPARTITION']._serialized_start=2005
-  _globals['_ENDOFPARTITION']._serialized_end=2021
-  _globals['_HEARTBEAT']._serialized_start=2023
-  _globals['_HEARTBEAT']._serialized_end=2034
-  _globals['_FETCHEDRECORDS']._serialized_start=2036
-  _globals['_FETCHEDRECORDS']._serialized_end=2096
-  _globals['_FETCHEDRECORD']._serialized_start=2098
-  _globals['_FETCHEDRECORD']._serialized_end=2211
-  _globals['_OFFSETSREQUEST']._serialized_start=2213
-  _globals['_OFFSETSREQUEST']._serialized_end=2277
-  _globals['_OFFSETSRESPONSE']._serialized_start=2279
-  _globals['_OFFSETSRESPONSE']._serialized_end=2346
-  _globals['_PARTITIONOFFSETS']._serialized_start=2349
-  _globals['_PARTITIONOFFSETS']._serialized_end=2537
-  _globals['_INITPRODUCERREQUEST']._serialized_start=2539
-  _globals['_INITPRODUCERREQUEST']._serialized_end=2602
-  _globals['_INITPRODUCERRESPONSE']._serialized_start=2604
-  _globals['_INITPRODUCERRESPONSE']._serialized_end=2701
-  _globals['_DELETERECORDSREQUEST']._serialized_start=2703
-  _globals['_DELETERECORDSREQUEST']._serialized_end=2809
-  _globals['_DELETERECORDSRESPONSE']._serialized_start=2811
-  _globals['_DELETERECORDSRESPONSE']._serialized_end=2860
-  _globals['_LOG']._serialized_start=2905
-  _globals['_LOG']._serialized_end=3351
+  _globals['_PROJECTION']._serialized_start=1422
+  _globals['_PROJECTION']._serialized_end=1489
+  _globals['_FETCHREQUEST']._serialized_start=1492
+  _globals['_FETCHREQUEST']._serialized_end=1776
+  _globals['_FETCHRESPONSE']._serialized_start=1779
+  _globals['_FETCHRESPONSE']._serialized_end=2137
+  _globals['_ENDOFPARTITION']._serialized_start=2139
+  _globals['_ENDOFPARTITION']._serialized_end=2155
+  _globals['_HEARTBEAT']._serialized_start=2157
+  _globals['_HEARTBEAT']._serialized_end=2168
+  _globals['_FETCHEDRECORDS']._serialized_start=2170
+  _globals['_FETCHEDRECORDS']._serialized_end=2230
+  _globals['_FETCHEDRECORD']._serialized_start=2232
+  _globals['_FETCHEDRECORD']._serialized_end=2345
+  _globals['_OFFSETSREQUEST']._serialized_start=2347
+  _globals['_OFFSETSREQUEST']._serialized_end=2411
+  _globals['_OFFSETSRESPONSE']._serialized_start=2413
+  _globals['_OFFSETSRESPONSE']._serialized_end=2480
+  _globals['_PARTITIONOFFSETS']._serialized_start=2483
+  _globals['_PARTITIONOFFSETS']._serialized_end=2671
+  _globals['_INITPRODUCERREQUEST']._serialized_start=2673
+  _globals['_INITPRODUCERREQUEST']._serialized_end=2736
+  _globals['_INITPRODUCERRESPONSE']._serialized_start=2738
+  _globals['_INITPRODUCERRESPONSE']._serialized_end=2835
+  _globals['_DELETERECORDSREQUEST']._serialized_start=2837
+  _globals['_DELETERECORDSREQUEST']._serialized_end=2943
+  _globals['_DELETERECORDSRESPONSE']._serialized_start=2945
+  _globals['_DELETERECORDSRESPONSE']._serialized_end=2994
+  _globals['_LOG']._serialized_start=3054
+  _globals['_LOG']._serialized_end=3500
 # @@protoc_insertion_point(module_scope)

@@ -32,6 +32,8 @@ class _FetchFormatEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FetchForm
     """
     RECORDS: _FetchFormat.ValueType  # 1
     """Plain records, for clients that have no Arrow."""
+    PROJECTED: _FetchFormat.ValueType  # 2
+    """Some columns of the records that match (`projection`): filtered and encoded by the broker."""
 
 class FetchFormat(_FetchFormat, metaclass=_FetchFormatEnumTypeWrapper): ...
 
@@ -41,6 +43,8 @@ first and last batch that it did not ask for, and checks both CRCs.
 """
 RECORDS: FetchFormat.ValueType  # 1
 """Plain records, for clients that have no Arrow."""
+PROJECTED: FetchFormat.ValueType  # 2
+"""Some columns of the records that match (`projection`): filtered and encoded by the broker."""
 Global___FetchFormat: _TypeAlias = FetchFormat  # noqa: Y015
 
 @_typing.final
@@ -394,6 +398,42 @@ class FetchPartition(_message.Message):
 Global___FetchPartition: _TypeAlias = FetchPartition  # noqa: Y015
 
 @_typing.final
+class Projection(_message.Message):
+    """Which columns of which records; at least one of the three is given."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COLUMNS_FIELD_NUMBER: _builtins.int
+    SUBJECT_FILTER_FIELD_NUMBER: _builtins.int
+    KEYS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Of key, value, headers, subject, timestamp and offset. The offset is always sent. Empty: all columns."""
+
+    @_builtins.property
+    def subject_filter(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """NATS subjects, with wildcards: only records whose subject matches one of them."""
+
+    @_builtins.property
+    def keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """Only records with one of these keys."""
+
+    def __init__(
+        self,
+        *,
+        columns: _abc.Iterable[_builtins.str] | None = ...,
+        subject_filter: _abc.Iterable[_builtins.str] | None = ...,
+        keys: _abc.Iterable[_builtins.bytes] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "keys", b"keys", "subject_filter", b"subject_filter"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Projection: _TypeAlias = Projection  # noqa: Y015
+
+@_typing.final
 class FetchRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -403,6 +443,7 @@ class FetchRequest(_message.Message):
     RESPONSE_BYTES_MAX_FIELD_NUMBER: _builtins.int
     HEARTBEAT_MS_FIELD_NUMBER: _builtins.int
     OWN_REPLICA_FIELD_NUMBER: _builtins.int
+    PROJECTION_FIELD_NUMBER: _builtins.int
     format: Global___FetchFormat.ValueType
     follow: _builtins.bool
     """false: a partition ends when it has reached the high watermark of the call's start."""
@@ -416,6 +457,10 @@ class FetchRequest(_message.Message):
     """
     @_builtins.property
     def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___FetchPartition]: ...
+    @_builtins.property
+    def projection(self) -> Global___Projection:
+        """With the format PROJECTED."""
+
     def __init__(
         self,
         *,
@@ -425,10 +470,11 @@ class FetchRequest(_message.Message):
         response_bytes_max: _builtins.int | None = ...,
         heartbeat_ms: _builtins.int | None = ...,
         own_replica: _builtins.bool = ...,
+        projection: Global___Projection | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_heartbeat_ms", b"_heartbeat_ms", "_response_bytes_max", b"_response_bytes_max", "heartbeat_ms", b"heartbeat_ms", "response_bytes_max", b"response_bytes_max"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_heartbeat_ms", b"_heartbeat_ms", "_response_bytes_max", b"_response_bytes_max", "heartbeat_ms", b"heartbeat_ms", "projection", b"projection", "response_bytes_max", b"response_bytes_max"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_heartbeat_ms", b"_heartbeat_ms", "_response_bytes_max", b"_response_bytes_max", "follow", b"follow", "format", b"format", "heartbeat_ms", b"heartbeat_ms", "own_replica", b"own_replica", "partitions", b"partitions", "response_bytes_max", b"response_bytes_max"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_heartbeat_ms", b"_heartbeat_ms", "_response_bytes_max", b"_response_bytes_max", "follow", b"follow", "format", b"format", "heartbeat_ms", b"heartbeat_ms", "own_replica", b"own_replica", "partitions", b"partitions", "projection", b"projection", "response_bytes_max", b"response_bytes_max"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__heartbeat_ms: _TypeAlias = _typing.Literal["heartbeat_ms"]  # noqa: Y015
     _WhichOneofArgType__heartbeat_ms: _TypeAlias = _typing.Literal["_heartbeat_ms", b"_heartbeat_ms"]  # noqa: Y015
@@ -455,6 +501,7 @@ class FetchResponse(_message.Message):
     END_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     HEARTBEAT_FIELD_NUMBER: _builtins.int
+    PROJECTED_FIELD_NUMBER: _builtins.int
     index: _builtins.int
     """Index into the request's partitions."""
     log_start_offset: _builtins.int
@@ -463,6 +510,10 @@ class FetchResponse(_message.Message):
     log_end_offset: _builtins.int
     batches: _builtins.bytes
     """Whole batches, one after the other."""
+    projected: _builtins.bytes
+    """Projected batches (docs/storage-format.md), one after the other. Each says which offsets it is about:
+    they follow one another from the position of the request on, also where no record matched.
+    """
     @_builtins.property
     def next(self) -> Global___Position:
         """Where to continue. After the items of this answer."""
@@ -494,12 +545,13 @@ class FetchResponse(_message.Message):
         end: Global___EndOfPartition | None = ...,
         error: _common_pb2.Error | None = ...,
         heartbeat: Global___Heartbeat | None = ...,
+        projected: _builtins.bytes = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["batches", b"batches", "end", b"end", "error", b"error", "heartbeat", b"heartbeat", "item", b"item", "next", b"next", "records", b"records"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["batches", b"batches", "end", b"end", "error", b"error", "heartbeat", b"heartbeat", "item", b"item", "next", b"next", "projected", b"projected", "records", b"records"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batches", b"batches", "end", b"end", "error", b"error", "heartbeat", b"heartbeat", "high_watermark", b"high_watermark", "index", b"index", "item", b"item", "log_end_offset", b"log_end_offset", "log_start_offset", b"log_start_offset", "next", b"next", "records", b"records"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batches", b"batches", "end", b"end", "error", b"error", "heartbeat", b"heartbeat", "high_watermark", b"high_watermark", "index", b"index", "item", b"item", "log_end_offset", b"log_end_offset", "log_start_offset", b"log_start_offset", "next", b"next", "projected", b"projected", "records", b"records"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_item: _TypeAlias = _typing.Literal["batches", "records", "end", "error", "heartbeat"]  # noqa: Y015
+    _WhichOneofReturnType_item: _TypeAlias = _typing.Literal["batches", "records", "end", "error", "heartbeat", "projected"]  # noqa: Y015
     _WhichOneofArgType_item: _TypeAlias = _typing.Literal["item", b"item"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_item) -> _WhichOneofReturnType_item | None: ...
 

@@ -41,6 +41,7 @@ from tidelog_broker.hosting.threads import MakeThreads, Threads
 from tidelog_broker.limits.answer_room import AnswerRoom
 from tidelog_broker.limits.checks import Checks
 from tidelog_broker.limits.decoding import Decoding
+from tidelog_broker.limits.projections import Projections
 from tidelog_broker.membership.cluster_clock import ClusterClock
 from tidelog_broker.metrics import Metrics, Sample
 from tidelog_broker.quorum.controller import Controller
@@ -114,6 +115,7 @@ class Broker:
             flush_threads=limits.flush_threads,
             catch_up_threads=limits.catch_up_threads,
             decode_threads=limits.decode_threads,
+            projection_threads=limits.projection_threads,
             validation_threads=limits.validation_threads,
             make=make_threads,
         )
@@ -121,6 +123,8 @@ class Broker:
             threads.decode, limits.fetch_decoded_bytes_max, record_bytes_max=limits.message_bytes_max
         )
         """Decodes batches for readers that want plain records."""
+        self.projections = Projections(threads.project, limits.fetch_decoded_bytes_max)
+        """Filters batches for readers that want some columns or records."""
         self.answers = AnswerRoom(limits.fetch_answer_bytes_max)
         """Limits the bytes in answers to readers that want batches as stored in the log."""
         self.checks = Checks(threads.validation, limits.validation_threads)
@@ -351,7 +355,7 @@ class Broker:
             self._hosted, self._rounds, self._flushes, self._store, self.controller.image.version
         )
         yield from clock_samples(self.clock, self._maintenance.retention)
-        yield from load_samples(self.decoding, self.answers, self.checks)
+        yield from load_samples(self.decoding, self.projections, self.answers, self.checks)
 
     def state(self) -> dict[str, Any]:
         """The state of the broker as it knows it, for /debug/state."""

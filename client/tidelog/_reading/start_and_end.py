@@ -32,8 +32,9 @@ Start = Literal["earliest", "latest"] | int | Position | datetime | AfterBytes
 the first record with this timestamp or a later one (a datetime with a time zone), or the edge of a batch
 behind some bytes (`AfterBytes`)."""
 
-End = Literal["latest"] | int
-"""The first offset not to read; "latest": the high watermark when the reader starts."""
+End = Literal["latest"] | int | datetime
+"""The first offset not to read; "latest": the high watermark when the reader starts; a datetime with a time
+zone: the first record with this timestamp or a later one, or the high watermark if there is none yet."""
 
 BYTES_MAX: Final = (1 << 63) - 1
 """Bytes of `AfterBytes`."""
@@ -88,7 +89,10 @@ class Places:
         follow = self._options.follow
         to_latest = end == "latest" or (end is None and not follow)
         position = _known_position(start)
-        if position is not None and not to_latest and (follow or end is None):
+        if isinstance(end, datetime):
+            as_us(end, "end")
+            end = (await self.position_of(partition, end)).offset
+        elif position is not None and not to_latest and (follow or end is None):
             return position, _checked_end(end)
         found = await self._offsets(partition, start)
         if to_latest:
@@ -203,7 +207,7 @@ def _checked_end(end: object) -> int | None:
         return None
     if isinstance(end, int) and not isinstance(end, bool) and 0 <= end <= OFFSET_MAX:
         return end
-    raise InvalidRequest(f"end is {end!r}; it must be an offset (0–{OFFSET_MAX}) or 'latest'")
+    raise InvalidRequest(f"end is {end!r}; it must be an offset (0–{OFFSET_MAX}), 'latest' or a datetime")
 
 
 def set_start(wanted: log_pb2.FetchPartition, start: Start) -> None:

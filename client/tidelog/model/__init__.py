@@ -10,6 +10,7 @@ brokers of replicas. Import the names from here.
 - `descriptions`  a cluster and its parts, as brokers describe them
 - `found_positions` positions in the partitions of a stream, as brokers find them
 - `record`        records, receipts and positions
+- `projection`    which columns of which records a reader gets
 - `replica_lag`   how far followers are behind
 - `pipeline_order` the order of batches that are sent without waiting
 """
@@ -47,6 +48,7 @@ from tidelog.model.names import (
     validate_subject_pattern,
 )
 from tidelog.model.pipeline_order import PipelineOrder
+from tidelog.model.projection import Projection
 from tidelog.model.record import OFFSET_MAX, AfterBytes, Headers, Position, Receipt, Record
 
 __all__ = [
@@ -69,6 +71,7 @@ __all__ = [
     "PartitionVersion",
     "PipelineOrder",
     "Position",
+    "Projection",
     "Receipt",
     "Record",
     "ReplicaDescription",
