@@ -10,10 +10,10 @@ import atexit
 import gc
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
-from tidelog import FetchedBatch, ReaderOptions, blocking
+from tidelog import ReaderOptions, blocking
 from tidelog.errors import TidelogError
 from tidelog.model import FoundPositions, Position
 from tidelog.reader import Start
@@ -78,20 +78,21 @@ class Cluster:
             return {}
         return _repeated(lambda: self._client.find_positions(starts), retries)
 
-    def fetch(self, piece: Range, start: Position, retries: Retries) -> Iterator[FetchedBatch]:
-        """The batches of `piece` from `start` on, up to the high watermark.
+    def reader(self, piece: Range, start: Position, retries: Retries, **pruning: Any) -> blocking.Reader:
+        """A reader of `piece` from `start` on, up to the high watermark. Close it, or use it with ``with``.
 
-        Raises `StreamNotFound` if the stream of the range was deleted.
+        Its batches raise `StreamNotFound` if the stream of the range was deleted. `pruning`: columns and
+        filters (`tidelog.Client.reader`).
         """
-        with self._client.reader(
+        return self._client.reader(
             piece.key.stream,
             start={piece.key.partition: start},
             end=piece.end.offset,
             partitions=[piece.key.partition],
             stream_id=piece.stream_id,
             options=ReaderOptions(follow=False, retry_timeout_s=retries.fetch_timeout_s),
-        ) as reader:
-            yield from reader.fetched_batches()
+            **pruning,
+        )
 
 
 def _repeated(request: Callable[[], T], retries: Retries) -> T:

@@ -9,12 +9,13 @@ starts and ends into offsets; `source` passes the options on.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tidelog.errors import InvalidRequest
 from tidelog_spark.option_values import Given
-from tidelog_spark.points import Bound, Edge, Moment, check_order, check_streams, ending, starting
+from tidelog_spark.points import Bound, Edge, check_order, check_streams, ending, starting
+from tidelog_spark.pruning import Pruning, pruning
 from tidelog_spark.refused_options import refusal
 
 SERVERS: Final = "tidelog.bootstrap.servers"
@@ -47,6 +48,10 @@ NAMES: Final = (
     "maxBytesPerPartition",
     "failOnDataLoss",
     "includeHeaders",
+    "columns",
+    "subjectFilter",
+    "key",
+    "keys",
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
     "fetchTimeoutMs",
@@ -135,6 +140,7 @@ class Options:
     fail_on_data_loss: bool = True
     headers: bool = False
     """Whether the schema has a column for headers."""
+    pruning: Pruning = field(default_factory=Pruning)
 
 
 def parse_batch(given: Mapping[str, str]) -> Options:
@@ -172,6 +178,7 @@ def _parse(values: Given) -> Options:
     for bound in bounds.values():
         if chosen.pattern is None:
             check_streams(bound, chosen.streams)
+    headers = values.boolean("includeHeaders", default=False)
     strategy = values.choice("startingOffsetsByTimestampStrategy", ("error", "latest"), default="error")
     return Options(
         servers=_servers(values),
@@ -186,7 +193,8 @@ def _parse(values: Given) -> Options:
         ),
         retries=_retries(values),
         fail_on_data_loss=values.boolean("failOnDataLoss", default=True),
-        headers=values.boolean("includeHeaders", default=False),
+        headers=headers,
+        pruning=pruning(values, headers=headers),
     )
 
 
@@ -272,6 +280,3 @@ def _assigned(values: Given) -> Chosen:
             raise wrong
         assigned[stream] = tuple(sorted(set(partitions)))
     return Chosen(tuple(assigned), assigned=assigned)
-
-
-__all__ = ["Bound", "Chosen", "Edge", "Moment", "Options", "parse", "parse_batch", "parse_stream"]

@@ -62,16 +62,20 @@ def read_range(
     Raises `OffsetOutOfRange`, `LogTruncated` or `StreamNotFound` if some of them have been lost or replaced
     since the range was planned; without `failOnDataLoss` it warns and reads the records that are left.
     """
+    pruning = options.pruning.reader_settings(tuple(schema.names))
     position: Position | None = piece.start
     waiting: list[FetchedBatch] = []
     while position is not None and position.offset < piece.end.offset:
         try:
-            for batch in brokers.fetch(piece, position, options.retries):
-                waiting.append(batch)
-                position = batch.position
-                if _enough(waiting):
-                    yield assemble(waiting, schema)
-                    waiting = []
+            with brokers.reader(piece, position, options.retries, **pruning) as reader:
+                for batch in reader.fetched_batches():
+                    waiting.append(batch)
+                    position = batch.position
+                    if _enough(waiting):
+                        yield assemble(waiting, schema)
+                        waiting = []
+                # Behind the last batch there may be records that a filter leaves out.
+                position = reader.positions[piece.key.partition]
             _check_end(piece, position)
             break
         except (OffsetOutOfRange, LogTruncated, StreamNotFound) as error:

@@ -30,15 +30,18 @@ class TidelogDataSource(DataSource):
         return "tidelog"
 
     def schema(self) -> StructType:
-        return row_schema(headers=parse(self.options).headers)
+        options = parse(self.options)
+        return row_schema(headers=options.headers, columns=options.pruning.columns)
 
     def reader(self, schema: StructType) -> TidelogReader:
-        check_schema(schema)
-        return TidelogReader(parse_batch(self.options), schema)
+        options = parse_batch(self.options)
+        check_schema(schema, options.pruning.columns)
+        return TidelogReader(options, schema)
 
     def streamReader(self, schema: StructType) -> TidelogStreamReader:  # noqa: N802 - PySpark's name
-        check_schema(schema)
-        return TidelogStreamReader(parse_stream(self.options), schema)
+        options = parse_stream(self.options)
+        check_schema(schema, options.pruning.columns)
+        return TidelogStreamReader(options, schema)
 
 
 def register(spark: SparkSession) -> None:

@@ -1,4 +1,4 @@
-"""Limits in bytes against logs whose batches are known: the twin counts what the broker's index would find."""
+"""Limits in bytes against logs whose batches are known: the twin counts bytes as the broker's index does."""
 
 from __future__ import annotations
 

@@ -7,10 +7,7 @@ import pytest
 from tidelog.errors import InvalidRequest
 from tidelog_spark.options import (
     SERVERS,
-    Bound,
     Chosen,
-    Edge,
-    Moment,
     Options,
     Retries,
     TaskLimits,
@@ -19,6 +16,8 @@ from tidelog_spark.options import (
     parse_batch,
     parse_stream,
 )
+from tidelog_spark.points import Bound, Edge, Moment
+from tidelog_spark.pruning import Pruning
 
 GIVEN = {SERVERS: "localhost:9210", "subscribe": "orders"}
 
@@ -104,6 +103,14 @@ def test_durations_have_sparks_units_and_are_milliseconds_without_one(text: str,
     assert parse({**GIVEN, **given}).trigger.delay_s_max == seconds
 
 
+def test_columns_subjects_and_keys_are_pruned_by_brokers() -> None:
+    given = {"columns": "offset, key,offset", "subjectFilter": "orders.*.eu  a,b.>", "key": " k "}
+    assert parse({**GIVEN, **given}).pruning == Pruning(
+        ("offset", "key"), ("orders.*.eu", "a,b.>"), (b" k ",)
+    )
+    assert parse({**GIVEN, "keys": '["ä", "b", "ä"]'}).pruning == Pruning(keys=("ä".encode(), b"b"))
+
+
 def test_retries_and_the_time_of_a_fetch_are_the_users() -> None:
     given = {"fetchOffset.numRetries": "0", "fetchOffset.retryIntervalMs": "0", "fetchTimeoutMs": "1500"}
     assert parse({**GIVEN, **given}).retries == Retries(0, 0.0, 1.5)
@@ -168,6 +175,16 @@ def test_an_option_of_the_kafka_connector_is_refused_with_what_to_use(name: str,
         ({"endingOffsetsByTimestamp": '{"orders": {"0": "latest"}}'}, "milliseconds since 1970"),
         ({"endingOffsetsByTimestamp": '{"other": {"0": 5}}'}, "other"),
         ({"startingOffsetsByTimestampStrategy": "earliest"}, "'error' or 'latest'"),
+        ({"columns": "key,topic"}, "key,topic"),
+        ({"columns": " , "}, "columns"),
+        ({"columns": "key", "includeHeaders": "true"}, "add headers to columns"),
+        ({"subjectFilter": " "}, "subjectFilter"),
+        ({"subjectFilter": "orders.>.x"}, "orders.>.x"),
+        ({"key": "a", "keys": '["b"]'}, "given together"),
+        ({"keys": "a"}, "keys"),
+        ({"keys": "[]"}, "keys"),
+        ({"keys": "[1]"}, "[1]"),
+        ({"keys": '["\\ud800"]'}, "ud800"),
         ({"fetchOffset.numRetries": "-1"}, "fetchOffset.numRetries"),
         ({"fetchOffset.retryIntervalMs": "fast"}, "fast"),
         ({"fetchTimeoutMs": "0"}, "fetchTimeoutMs"),
