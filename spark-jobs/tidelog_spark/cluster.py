@@ -82,7 +82,7 @@ class Cluster:
         """A reader of `piece` from `start` on, up to the high watermark. Close it, or use it with ``with``.
 
         Its batches raise `StreamNotFound` if the stream of the range was deleted. `pruning`: columns and
-        filters (`tidelog.Client.reader`).
+        filters (`tidelog.client.Client.reader`).
         """
         return self._client.reader(
             piece.key.stream,

@@ -144,7 +144,7 @@ class Options:
 
 
 def parse_batch(given: Mapping[str, str]) -> Options:
-    """The options of `spark.read`; raises `InvalidRequest` with one sentence about the first wrong value."""
+    """The options of a batch read; raises `InvalidRequest` with one sentence about the first wrong value."""
     values = Given(given, NAMES, refusal)
     for name, instead in _STREAMING_ONLY.items():
         if name in values:
@@ -157,7 +157,7 @@ def parse_batch(given: Mapping[str, str]) -> Options:
 
 
 def parse_stream(given: Mapping[str, str]) -> Options:
-    """The options of `spark.readStream`; raises `InvalidRequest` as `parse_batch` does."""
+    """The options of a streaming read; raises `InvalidRequest` as `parse_batch` does."""
     values = Given(given, NAMES, refusal)
     for name in _BATCH_ONLY:
         if name in values:

@@ -90,7 +90,7 @@ async def test_starts_of_every_kind_are_found_with_the_bounds_of_the_log(log: Cl
     assert isinstance(found.errors[4], errors.OffsetOutOfRange)
 
 
-async def test_a_stream_that_does_not_exist_is_left_out_and_a_missing_partition_is_an_error(
+async def test_a_missing_stream_is_left_out_and_a_missing_partition_is_an_error(
     log: Client,
 ) -> None:
     await log.create_stream("s")
