@@ -5,7 +5,7 @@ search for a Java runtime. What does not: fetching records, which `tidelog.block
 the broker.
 
 - `source`    the format and the batch reader
-- `stream`    the streaming reader; `trigger_gate` says when a micro-batch begins, `losses` what it cannot read
+- `stream`    the streaming reader; `trigger_gate` says when a micro-batch begins, `losses` what is lost
 - `options`   the options of a read, checked (pure): `points` starts and ends, `pruning` columns and filters,
   `option_values` numbers, durations and JSON, `refused_options` those of the Kafka connector
 - `offsets`   the position of a query, as in its checkpoint (pure)

@@ -18,7 +18,7 @@ from pyspark.sql.streaming.datasource import (
 from spark.samples import send, timed
 from support.broker import BrokerProcess
 from tidelog import blocking
-from tidelog.errors import InvalidRequest, LogTruncated, OffsetOutOfRange, StreamNotFound
+from tidelog.errors import InvalidRequest, LogTruncated, OffsetOutOfRange, StreamNotFound, Unavailable
 from tidelog_spark import cluster
 from tidelog_spark.options import SERVERS, parse_batch, parse_stream
 from tidelog_spark.reader import Split
@@ -286,6 +286,21 @@ def test_a_deleted_stream_ends_the_query_only_if_loss_is_not_allowed(
     assert lenient.trigger() == {f"{deleted}/0": 4}
 
 
+def test_a_stream_that_matched_the_pattern_and_is_gone_is_a_loss(
+    log: blocking.Client, stream: Stream, planner: Planner
+) -> None:
+    prefix = stream()
+    for name in (f"{prefix}-a", f"{prefix}-b"):
+        log.create_stream(name, durability="page-cache")
+        send(log, name, 2)
+    strict = planner(subscribePattern=f"{prefix}-.*")
+    lenient = planner(subscribePattern=f"{prefix}-.*", failOnDataLoss="false")
+    log.delete_stream(f"{prefix}-a")
+    with pytest.raises(StreamNotFound, match=f"{prefix}-a/0 .* no longer matches the pattern"):
+        strict.trigger()
+    assert lenient.trigger() == {f"{prefix}-b/0": 2}
+
+
 def test_a_stream_deleted_while_available_now_reads_leaves_its_tasks_empty(
     log: blocking.Client, stream: Stream, planner: Planner
 ) -> None:
@@ -357,3 +372,32 @@ def test_the_report_is_what_the_last_trigger_saw_and_asks_nobody(
     assert report is not None
     partition = report["streams"][name]["partitions"]["0"]
     assert partition["offset"] - query.at["streams"][name]["partitions"]["0"]["offset"] == 30
+
+
+# --- brokers that do not answer
+
+
+def test_a_request_of_the_planner_is_repeated_as_often_as_the_options_say(
+    log: blocking.Client,
+    stream: Stream,
+    planner: Planner,
+    monkeypatch: pytest.MonkeyPatch,
+    broker: BrokerProcess,
+) -> None:
+    name = stream()
+    failures = 0
+    found = blocking.Client.find_positions
+
+    def fail_twice(self: blocking.Client, starts: Any) -> Any:
+        nonlocal failures
+        if failures < 2:
+            failures += 1
+            raise Unavailable("no leader")
+        return found(self, starts)
+
+    monkeypatch.setattr(blocking.Client, "find_positions", fail_twice)
+    with pytest.raises(Unavailable, match="no leader"):
+        planner(subscribe=name, **{"fetchOffset.numRetries": "1", "fetchOffset.retryIntervalMs": "0"})
+    failures = 0
+    planner(subscribe=name, **{"fetchOffset.numRetries": "2", "fetchOffset.retryIntervalMs": "0"})
+    assert failures == 2
