@@ -185,6 +185,18 @@ def test_a_wildcard_stands_for_whole_tokens(pattern: str, subject: str, expected
     assert matches(pattern, subject) is expected
 
 
+@pytest.mark.parametrize("different", [1, 64, 65, 500])
+def test_few_and_many_different_subjects_are_matched_alike(different: int) -> None:
+    found = SubjectFilter(["s.*.7", "s.exact"])
+    for base in range(0, 5000, different):
+        names = [f"s.{n}.{n % 10}" + "x" * (n % 50) for n in range(base, base + different)]
+
+        matched = found.matches(pa.array([*names, None, "s.exact", *names]))
+
+        expected = [matches("s.*.7", name) for name in names]
+        assert [bool(one) for one in matched.to_pylist()] == [*expected, False, True, *expected]
+
+
 def large(compression: Compression) -> tuple[BatchHeader, pa.Buffer]:
     """A batch with columns that are told apart by their bytes."""
     records = [

@@ -16,7 +16,7 @@ from tidelog_broker.api.verbatim import EncodedAnswer
 from tidelog_proto import log_pb2
 
 WORK_BYTES_MAX: Final = 32 << 20
-"""Decoded for one answer, about, with all copies: then another call has its turn. One batch may be more."""
+"""Work for one answer (`Projector.work_bytes`), then another call has its turn. One batch may be more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class ChunkDone(NamedTuple):
 
 def project_chunk(work: ChunkWork, parts: Sequence[bytes | memoryview]) -> ChunkDone:
     """Projects as many batches of a chunk, whose `parts` these are, as the limits allow; at least one."""
-    begun = work.projector.decoded_bytes
+    begun = work.projector.work_bytes
     items: list[bytes | memoryview] = []
     size, reached, epoch = 0, work.begin, 0
     told, told_epoch = work.told_offset, 0
@@ -91,7 +91,7 @@ def project_chunk(work: ChunkWork, parts: Sequence[bytes | memoryview]) -> Chunk
             items += (head, *found.parts)
             size, told, told_epoch = size + length, behind, header.leader_epoch
         reached, epoch = behind, header.leader_epoch
-        if size >= work.answer_bytes_max or work.projector.decoded_bytes - begun >= WORK_BYTES_MAX:
+        if size >= work.answer_bytes_max or work.projector.work_bytes - begun >= WORK_BYTES_MAX:
             break
     if not items:
         return ChunkDone(None, reached, told, epoch, 0)

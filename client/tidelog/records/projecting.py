@@ -33,6 +33,9 @@ from tidelog.records.subject_filter import SubjectFilter
 COMPRESSED_BYTES_MIN: Final = 4 << 10
 """Less is sent as it is, although the stored batch is compressed."""
 
+BATCH_WORK_BYTES: Final = 32 << 10
+"""A batch is as much work as decoding so many bytes, however small it is."""
+
 _DECODED_COPIES: Final = 2
 """Of what is decoded: as it was, and filtered."""
 
@@ -69,8 +72,8 @@ class Projector:
         self._subjects = SubjectFilter(subjects) if subjects else None
         self._keys = pa.array(keys, pa.binary()) if keys else None
         self._filtered = tuple(name for name, on in (("key", keys), ("subject", subjects)) if on)
-        self.decoded_bytes = 0
-        """The memory that filtering has taken so far, about: a measure of the work."""
+        self.work_bytes = 0
+        """A measure of the work so far: what was decoded, and `BATCH_WORK_BYTES` for each batch."""
         self._needed = (Columns.KEY if keys else 0) | (Columns.SUBJECT if subjects else 0)
 
     def project(
@@ -81,6 +84,7 @@ class Projector:
         `bytes_max` bounds the memory that it may take beside `body`, the batch without its header. Raises
         `CorruptBatch`.
         """
+        self.work_bytes += BATCH_WORK_BYTES
         if header.columns & self._needed != self._needed:
             return None
         batch = _Stored(header, body)
@@ -93,7 +97,7 @@ class Projector:
             needed = batch.bytes_for(self._filtered)
             if needed > bytes_max:
                 return BytesNeeded(needed)
-            self.decoded_bytes += needed
+            self.work_bytes += needed
             mask = self._matches(batch.columns(self._filtered).slice(rows.start, len(rows)))
             count = mask.true_count
             if not count:
@@ -106,7 +110,7 @@ class Projector:
         needed = batch.bytes_for(names)
         if needed > bytes_max:
             return BytesNeeded(needed)
-        self.decoded_bytes += needed
+        self.work_bytes += needed
         chosen = batch.chosen(names, rows, None if count == len(rows) else mask)
         needed = _CHOSEN_COPIES * chosen.nbytes
         if needed > bytes_max:
