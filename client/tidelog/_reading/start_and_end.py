@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
-from functools import partial
 from typing import Final, Literal, TypeVar
 
 from tidelog import wire
@@ -102,14 +101,6 @@ class Places:
             if last is not None and not follow:
                 last = min(last, found.high_watermark)
         return wire.position_from_proto(found.position), last
-
-    async def positions(self, starts: Mapping[int, Start], stream_id: bytes | None) -> dict[int, Position]:
-        """What the starts in some partitions mean now; the leaders are asked in parallel."""
-        stream = await self.resolve(stream_id)
-        for number in starts:
-            Metadata.check_partition(stream, number)
-        found = await in_parallel([partial(self.position_of, *start) for start in starts.items()])
-        return dict(zip(starts, found, strict=True))
 
     async def position_of(self, partition: int, start: Start) -> Position:
         """The position that a start means now. The partition's leader is asked."""
