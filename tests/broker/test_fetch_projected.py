@@ -25,8 +25,10 @@ from tidelog.records.projected import (
     split_projected,
 )
 from tidelog.records.projecting import Projector
-from tidelog_broker.api.fetch_projected import Answers, ProjectedAnswers
+from tidelog_broker.api.fetch_projected import WORK_BYTES, Answers, ProjectedAnswers
 from tidelog_broker.api.fetch_reading import Reading
+from tidelog_broker.api.verbatim import EncodedAnswer
+from tidelog_broker.limits import projections as projections_module
 from tidelog_broker.limits.answer_room import AnswerRoom, Held
 from tidelog_broker.limits.projections import Projections
 from tidelog_broker.storage.segments.reading import Chunk
@@ -286,27 +288,53 @@ class FakeCall:
         yield
 
 
+def answers_of(projections: Projections, index: int) -> Answers:
+    """The answers of a call of its own."""
+    partition: Any = SimpleNamespace(stream_id=bytes(16), partition=0, leader_epoch=1, high_watermark=3)
+    projector, room = Projector(["key"], [], []), AnswerRoom(64 << 20)
+    made = ProjectedAnswers(projector, projections, room, "c", FakeCall(), bytes_max=1 << 20)
+    return made.answers(Reading(index, partition, 0, None, 3))
+
+
+async def first_answer(responses: Answers) -> EncodedAnswer:
+    async for response in responses:
+        if isinstance(response, EncodedAnswer):
+            return response
+    raise AssertionError("there was no answer")
+
+
+async def test_a_client_that_takes_no_heartbeats_keeps_no_memory_from_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(projections_module, "IDLE_SECONDS_MIN", 0.0)
+    may_go = threading.Event()
+    with ThreadPoolExecutor(1) as threads:
+        projections = Projections(threads, WORK_BYTES)
+        threads.submit(may_go.wait)
+        stalled, reads = (answers_of(projections, n) for n in range(2))
+        assert isinstance(await anext(stalled), log_pb2.FetchResponse)
+
+        reading = asyncio.create_task(first_answer(reads))
+        await waiting.until(lambda: projections.budget.used and not projections.budget.waiting, "memory")
+        may_go.set()
+
+        assert (await reading).bytes_to_send
+        await stalled.aclose()
+        await waiting.until(lambda: not projections.budget.used, "the memory is given back")
+
+
 async def test_readers_wait_for_the_threads_with_heartbeats_and_may_leave_meanwhile() -> None:
-    may_go, begun = threading.Event(), list[int]()
+    may_go = threading.Event()
     with ThreadPoolExecutor(1) as threads:
         projections = Projections(threads, 64 << 20)
         threads.submit(may_go.wait)
-        partition: Any = SimpleNamespace(stream_id=bytes(16), partition=0, leader_epoch=1, high_watermark=3)
-
-        def answers_of(reading: Reading) -> Answers:
-            projector = Projector(["key"], [], [])
-            room = AnswerRoom(64 << 20)
-            made = ProjectedAnswers(projector, projections, room, "c", FakeCall(), bytes_max=1 << 20)
-            return made.answers(reading)
-
-        waits, leaves = (answers_of(Reading(n, partition, 0, None, 3)) for n in range(2))
+        waits, leaves = (answers_of(projections, n) for n in range(2))
         for one in (waits, leaves, waits, leaves):
             assert isinstance(await anext(one), log_pb2.FetchResponse)
         assert projections.budget.used
         await leaves.aclose()
         may_go.set()
-        async for response in waits:
-            if not isinstance(response, log_pb2.FetchResponse):
-                begun.append(response.bytes_to_send)
-        assert len(begun) == 1
+
+        assert (await first_answer(waits)).bytes_to_send
+        await waits.aclose()
         await waiting.until(lambda: not projections.budget.used, "the memory is given back")

@@ -40,6 +40,9 @@ SILENT_BYTES_MAX: Final = 16 << 20
 """Read without a match before the client is told the position:
 a reader that reconnects reads them again."""
 
+FACTS_BYTES: Final = 1 << 10
+"""Of an answer beside its projected batches, at most."""
+
 _COPIES: Final = 2
 """Of a chunk at a time: as it was read, and what is sent of it."""
 
@@ -149,9 +152,11 @@ class ProjectedAnswers:
             work = self._work(reading, chunk, lease, _room_bytes(room))
             turn = self._projections.submit(lease, project_chunk, work, chunk.parts)
             try:
-                async with aclosing(self._until_done(turn)) as waiting:
+                async with aclosing(self._until_done(turn, lease)) as waiting:
                     async for heartbeat in waiting:
                         yield heartbeat
+                if lease.ended():
+                    return
                 done = turn.result()
             finally:
                 turn.cancel()
@@ -172,11 +177,19 @@ class ProjectedAnswers:
         finally:
             lease.release()
 
-    async def _until_done(self, turn: asyncio.Future[ChunkDone]) -> Answers:
-        """Waits for a thread, with heartbeats."""
+    async def _until_done(self, turn: asyncio.Future[ChunkDone], lease: Lease) -> Answers:
+        """Waits for a thread, with heartbeats. Afterwards the lease may be over."""
+
+        def drop() -> None:
+            turn.cancel()
+
         while not (await asyncio.wait((turn,), timeout=self._call.seconds_until_heartbeat()))[0]:
+            # A client that does not take its heartbeat must not keep the memory meanwhile.
+            lease.idle(drop)
             for response in self._call.heartbeats():
                 yield response
+            if not lease.busy():
+                return
 
     def _work(self, reading: Reading, chunk: Chunk, lease: Lease, answer_bytes_max: int) -> ChunkWork:
         return ChunkWork(
@@ -187,7 +200,7 @@ class ProjectedAnswers:
             OFFSET_MAX if reading.end is None else reading.end,
             reading.told_offset,
             lease.bytes - _COPIES * chunk.bytes,
-            answer_bytes_max,
+            answer_bytes_max - FACTS_BYTES,
             self._call.facts(reading),
         )
 

@@ -36,4 +36,7 @@ class Projections:
         """
         job = self._threads.submit(function, *args)
         lease.covers(job)
-        return asyncio.wrap_future(job)
+        turn = asyncio.wrap_future(job)
+        # If the caller leaves before the end, nobody sees its error.
+        turn.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return turn
