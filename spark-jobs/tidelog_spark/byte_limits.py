@@ -50,7 +50,8 @@ def within(
     if len(drained) == len(waiting) and probe * len(waiting) <= limit:
         return dict(ends)
     sizes = _estimated(waiting, ends, probed, drained, probe)
-    units = {key: -(-size // unit) for key, size in sizes.items()}
+    # With the drained ones: the ring of the rule has the same partitions in each turn.
+    units = {key: -(-sizes.get(key, 0) // unit) for key in sorted(begins)}
     shares = {
         key: share * unit for key, share in share_out(units, max(1, limit // unit), turn).items() if share
     }

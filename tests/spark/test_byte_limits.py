@@ -87,6 +87,22 @@ def test_a_trigger_keeps_to_its_bytes_and_triggers_reach_the_end(
     assert at == ends
 
 
+@given(_logs, st.integers(1, 3), st.integers(0, 100))
+def test_every_partition_gets_a_batch_within_a_turn_of_the_ring(
+    batches: dict[PartitionKey, Batches], units: int, turn: int
+) -> None:
+    logs = _Logs(batches)
+    at, ends = logs.marks(at_end=False), logs.marks(at_end=True)
+    waited = dict.fromkeys(batches, 0)
+    for number in range(3 * len(batches)):
+        following = within(at, ends, units * UNIT_BYTES, turn=turn + number, reach=at, find=logs.find)
+        for key, mark in following.items():
+            still = mark == at[key] and mark != ends[key]
+            waited[key] = waited[key] + 1 if still else 0
+        assert max(waited.values()) < len(batches)
+        at = following
+
+
 @given(_logs, st.integers(1, 1000), st.integers(0, 100))
 def test_a_limit_below_a_batch_takes_one_batch_of_one_partition(
     batches: dict[PartitionKey, Batches], limit: int, turn: int
