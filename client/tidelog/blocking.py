@@ -70,6 +70,7 @@ class Client:
     describe_cluster = _blocking(client.Client.describe_cluster)
     describe_replicas = _blocking(client.Client.describe_replicas)
     offsets = _blocking(client.Client.offsets)
+    find_positions = _blocking(client.Client.find_positions)
     positions = _blocking(client.Client.positions)
     delete_records = _blocking(client.Client.delete_records)
     list_reassignments = _blocking(client.Client.list_reassignments)

@@ -14,10 +14,9 @@ from tidelog._connecting.channels import Channels
 from tidelog._connecting.hedging import first_contact
 from tidelog._connecting.metadata import Metadata
 from tidelog._options import ClientOptions, ProducerOptions, ReaderOptions
-from tidelog._reading.start_and_end import Places
 from tidelog.cluster_admin import ClusterAdmin
-from tidelog.errors import InvalidRequest
-from tidelog.model import Position
+from tidelog.errors import InvalidRequest, StreamNotFound
+from tidelog.model import Position, id_text
 from tidelog.producer import Producer
 from tidelog.reader import End, Reader, Start
 from tidelog.sink import Sink
@@ -153,9 +152,13 @@ class Client(ClusterAdmin):
         `starts` and `stream_id` are as for `reader`. Nothing is read. Raises `OffsetOutOfRange` or
         `LogTruncated` for a position that the log does not have.
         """
-        options = ReaderOptions(retry_timeout_s=self._options.retry_timeout_s, retry=self._options.retry)
-        places = Places(stream, self._channels, self._metadata, options, self._rng)
-        return await places.positions(starts, stream_id)
+        found = (await self.find_positions({stream: starts})).get(stream)
+        if found is None or (stream_id is not None and found.stream_id != stream_id):
+            which = stream if stream_id is None else f"{stream} with id {id_text(stream_id)}"
+            raise StreamNotFound(f"there is no stream {which}", stream=stream)
+        for error in found.errors.values():
+            raise error
+        return {number: place.position for number, place in found.positions.items()}
 
     async def open(self) -> Self:
         """Connects to the first broker that answers; ``async with`` and ``await`` call it."""

@@ -16,9 +16,12 @@ from pyspark.sql.datasource import InputPartition
 
 from tidelog import FetchedBatch
 from tidelog.errors import LogTruncated, OffsetOutOfRange, StreamNotFound, TidelogError
-from tidelog.model import Position, id_text
+from tidelog.model import Position
+from tidelog_spark import cluster, planning
+from tidelog_spark.byte_limits import cut
 from tidelog_spark.cluster import Cluster
 from tidelog_spark.offsets import Range
+from tidelog_spark.options import Options
 from tidelog_spark.positions import REMEDY
 
 ROWS_WANTED: Final = 8192
@@ -41,43 +44,47 @@ class Split(InputPartition):
         return f"<Split {self.piece}>"
 
 
+def splits(ranges: Sequence[Range], options: Options) -> list[InputPartition]:
+    """The tasks that read the ranges, within the limits of the options."""
+    limits = options.task
+    if limits.bytes_max is not None:
+        brokers = cluster.of(options.servers)
+        ranges = cut(ranges, limits.bytes_max, lambda starts: brokers.find(starts, options.retries))
+    pieces = planning.split(ranges, records_max=limits.records_max, partitions_min=limits.partitions_min)
+    return [Split(piece) for piece in pieces]
+
+
 def read_range(
-    cluster: Cluster, piece: Range, schema: pa.Schema, *, fail_on_data_loss: bool
+    brokers: Cluster, piece: Range, schema: pa.Schema, options: Options
 ) -> Iterator[pa.RecordBatch]:
     """The records of `piece`, in order, in batches of exactly `schema`.
 
     Raises `OffsetOutOfRange`, `LogTruncated` or `StreamNotFound` if some of them have been lost or replaced
-    since the range was planned; without `fail_on_data_loss` it warns and reads the records that are left.
+    since the range was planned; without `failOnDataLoss` it warns and reads the records that are left.
     """
+    pruning = options.pruning.reader_settings(tuple(schema.names))
     position: Position | None = piece.start
     waiting: list[FetchedBatch] = []
     while position is not None and position.offset < piece.end.offset:
         try:
-            _check_stream(cluster, piece)
-            for batch in cluster.fetch(piece, position):
-                waiting.append(batch)
-                position = batch.position
-                if _enough(waiting):
-                    yield assemble(waiting, schema)
-                    waiting = []
+            with brokers.reader(piece, position, options.retries, **pruning) as reader:
+                for batch in reader.fetched_batches():
+                    waiting.append(batch)
+                    position = batch.position
+                    if _enough(waiting):
+                        yield assemble(waiting, schema)
+                        waiting = []
+                # Behind the last batch there may be records that a filter leaves out.
+                position = reader.positions[piece.key.partition]
             _check_end(piece, position)
             break
         except (OffsetOutOfRange, LogTruncated, StreamNotFound) as error:
-            if fail_on_data_loss:
+            if options.fail_on_data_loss:
                 raise type(error)(f"{piece} cannot be read in full: {error}; {REMEDY}") from None
             log.warning("%s cannot be read in full: %s", piece, error)
             position = _past(error, position)
     if waiting:
         yield assemble(waiting, schema)
-
-
-def _check_stream(cluster: Cluster, piece: Range) -> None:
-    found = cluster.state(piece.key.stream).stream_id
-    if found != piece.stream_id:
-        raise StreamNotFound(
-            f"the stream with id {id_text(piece.stream_id)} was deleted, and {piece.key.stream} is another "
-            f"stream now ({id_text(found)})"
-        )
 
 
 def _check_end(piece: Range, reached: Position) -> None:

@@ -2,12 +2,13 @@
 
 They are those of the Kafka connector (key, value, partition, offset, timestamp, headers), with `stream`
 instead of its topic, and additionally subject and leader epoch. A schema of the user
-(`spark.read.schema(...)`) may leave columns out or change their order. Columns that are left out are not
-sent to the JVM; PySpark offers a Python data source no other way to prune columns.
+(`spark.read.schema(...)`) may leave columns out or change their order; columns that are left out are not
+sent to the JVM. With the option `columns` brokers do not send them either (`pruning`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -43,13 +44,19 @@ _COLUMNS: Final = (
 )
 
 
-def row_schema(*, headers: bool) -> StructType:
-    """The columns of a read without a schema of the user."""
+def row_schema(*, headers: bool, columns: Sequence[str] = ()) -> StructType:
+    """The columns of a read without a schema of the user; with `columns` these, in this order."""
+    if columns:
+        known = {field.name: field for field in (*_COLUMNS, _HEADERS)}
+        return StructType([known[name] for name in columns])
     return StructType([*_COLUMNS, _HEADERS] if headers else list(_COLUMNS))
 
 
-def check_schema(wanted: StructType) -> None:
-    """Raises `InvalidRequest` unless every column of `wanted` exists and has its type."""
+def check_schema(wanted: StructType, columns: Sequence[str] = ()) -> None:
+    """Raises `InvalidRequest` unless every column of `wanted` exists and has its type.
+
+    `columns`: the value of the option with this name; empty: not given.
+    """
     known = {field.name: field for field in (*_COLUMNS, _HEADERS)}
     if not wanted.fields:
         raise InvalidRequest(f"the schema has no columns; give at least one of {', '.join(known)}")
@@ -57,6 +64,11 @@ def check_schema(wanted: StructType) -> None:
         ours = known.get(field.name)
         if ours is None:
             raise InvalidRequest(f"a record has no column {field.name!r}; it has {', '.join(known)}")
+        if columns and field.name not in columns:
+            raise InvalidRequest(
+                f"the schema has the column {field.name}, which the option columns leaves out "
+                f"({', '.join(columns)}); add it there, or remove it from the schema"
+            )
         if not _same_type(field.dataType, ours.dataType):
             have, want = ours.dataType.simpleString(), field.dataType.simpleString()
             raise InvalidRequest(f"the column {field.name} is {have}, not {want}; cast it after reading")

@@ -11,11 +11,12 @@ from typing import Final, Literal, cast
 
 from tidelog.errors import InvalidRequest
 from tidelog.records.layout import SINK_BATCH_ID_MAX
+from tidelog_spark.option_values import Given
 from tidelog_spark.options import SERVERS, servers_in
 
 COMPRESSIONS: Final = ("none", "lz4", "zstd")
 
-_NAMES: Final = (SERVERS, "stream", "sinkId", "sinkBatchId", "compression")
+NAMES: Final = (SERVERS, "stream", "sinkId", "sinkBatchId", "compression")
 
 _OF_SPARK: Final = ("checkpointlocation", "queryname", "outputmode")
 """Options that Spark itself reads and passes on."""
@@ -40,32 +41,32 @@ def parse_sink(given: Mapping[str, str]) -> SinkOptions:
 
     Raises `InvalidRequest` with one sentence about the first value that is not allowed.
     """
-    known = {name.lower(): name for name in _NAMES}
-    values: dict[str, str] = {}
-    for name, value in given.items():
-        if name.lower() == "topic":
-            raise InvalidRequest("option 'topic' is not known; name the stream to write to with 'stream'")
-        if name.lower() in known:
-            values[known[name.lower()]] = value
-        elif name.lower() not in _OF_SPARK:
-            raise InvalidRequest(
-                f"option {name!r} is not known; the options of a write are {', '.join(_NAMES)}"
-            )
-    stream = values.get("stream", "").strip()
+    ours = {name: value for name, value in given.items() if name.lower() not in _OF_SPARK}
+    values = Given(ours, NAMES, refusal)
+    stream = values.text("stream")
     if not stream:
         raise InvalidRequest("option stream is missing; name the stream to write to, for example 'orders'")
-    compression = values.get("compression", "none").strip().lower()
-    if compression not in COMPRESSIONS:
-        raise InvalidRequest(
-            f"compression is {compression[:200]!r}; it must be one of {', '.join(COMPRESSIONS)}"
-        )
+    batch_id = values.number("sinkBatchId", at_least=0)
+    if batch_id is not None and batch_id > SINK_BATCH_ID_MAX:
+        raise values.wrong("sinkBatchId", f"a whole number from 0 to {SINK_BATCH_ID_MAX}")
     return SinkOptions(
         servers=servers_in(values),
         stream=stream,
-        sink_id=values.get("sinkId", "").strip(),
-        sink_batch_id=_batch_id(values),
-        compression=cast(Literal["none", "lz4", "zstd"], compression),
+        sink_id=values.text("sinkId") or "",
+        sink_batch_id=batch_id,
+        compression=cast(
+            Literal["none", "lz4", "zstd"], values.choice("compression", COMPRESSIONS, default="none")
+        ),
     )
+
+
+def refusal(name: str) -> str | None:
+    """The sentence for an option of Spark's Kafka connector that a write does not take."""
+    if name.lower() == "topic":
+        return "option 'topic' is not known; name the stream to write to with 'stream'"
+    if name.lower().startswith("kafka."):
+        return f"option {name!r} is for Kafka; the options of a write are {', '.join(NAMES)}"
+    return None
 
 
 def check_batch_write(options: SinkOptions) -> SinkOptions:
@@ -83,15 +84,3 @@ def check_stream_write(options: SinkOptions) -> SinkOptions:
     if options.sink_batch_id is not None:
         raise InvalidRequest("sinkBatchId is for df.write; a streaming query numbers its batches itself")
     return options
-
-
-def _batch_id(values: Mapping[str, str]) -> int | None:
-    text = values.get("sinkBatchId")
-    if text is None:
-        return None
-    stripped = text.strip()
-    if not (stripped.isascii() and stripped.isdigit()) or int(stripped[:20]) > SINK_BATCH_ID_MAX:
-        raise InvalidRequest(
-            f"sinkBatchId is {text[:200]!r}; it must be a whole number from 0 to {SINK_BATCH_ID_MAX}"
-        )
-    return int(stripped)

@@ -11,11 +11,12 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from tidelog.errors import InvalidRequest
-from tidelog_spark import cluster, planning
+from tidelog_spark import cluster
 from tidelog_spark.offsets import ranges_between
-from tidelog_spark.options import Edge, Options, check_batch, check_stream, parse
-from tidelog_spark.positions import marks_at, reachable
-from tidelog_spark.reader import Split, read_range
+from tidelog_spark.options import Options, parse, parse_batch, parse_stream
+from tidelog_spark.points import Bound, Edge
+from tidelog_spark.positions import check_order, marks_at, reachable
+from tidelog_spark.reader import Split, read_range, splits
 from tidelog_spark.schema import arrow_schema, check_schema, row_schema
 from tidelog_spark.sink import TidelogBatchWriter, TidelogStreamWriter
 from tidelog_spark.sink_options import check_batch_write, check_stream_write, parse_sink
@@ -33,15 +34,18 @@ class TidelogDataSource(DataSource):
         return "tidelog"
 
     def schema(self) -> StructType:
-        return row_schema(headers=parse(self.options).headers)
+        options = parse(self.options)
+        return row_schema(headers=options.headers, columns=options.pruning.columns)
 
     def reader(self, schema: StructType) -> TidelogReader:
-        check_schema(schema)
-        return TidelogReader(check_batch(parse(self.options)), schema)
+        options = parse_batch(self.options)
+        check_schema(schema, options.pruning.columns)
+        return TidelogReader(options, schema)
 
     def streamReader(self, schema: StructType) -> TidelogStreamReader:  # noqa: N802 - PySpark's name
-        check_schema(schema)
-        return TidelogStreamReader(check_stream(parse(self.options)), schema)
+        options = parse_stream(self.options)
+        check_schema(schema, options.pruning.columns)
+        return TidelogStreamReader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> TidelogBatchWriter:
         options = check_batch_write(parse_sink(self.options))
@@ -71,27 +75,21 @@ class TidelogReader(DataSourceReader):
         self._schema = schema
 
     def __repr__(self) -> str:
-        return f"<TidelogReader {','.join(self._options.streams)}>"
+        return f"<TidelogReader {self._options.chosen}>"
 
     def partitions(self) -> list[InputPartition]:
         options = self._options
-        reach = reachable(options)
-        start = marks_at("startingOffsets", options.starting or Edge.EARLIEST, reach, options)
-        end = marks_at("endingOffsets", options.ending or Edge.LATEST, reach, options)
-        pieces = planning.split(
-            ranges_between(start, end),
-            records_max=options.records_per_partition_max,
-            partitions_min=options.partitions_min,
-        )
-        return [Split(piece) for piece in pieces]
+        reach = reachable(options).complete()
+        start = options.starting or Bound("startingOffsets", Edge.EARLIEST)
+        end = options.ending or Bound("endingOffsets", Edge.LATEST)
+        begins, ends = marks_at(start, reach, options), marks_at(end, reach, options)
+        check_order(start, begins, end, ends)
+        return splits(ranges_between(begins, ends), options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # If there is nothing to read, PySpark adds a partition of its own.
         if not isinstance(partition, Split):
             return iter(())
         return read_range(
-            cluster.of(self._options.servers),
-            partition.piece,
-            arrow_schema(self._schema),
-            fail_on_data_loss=self._options.fail_on_data_loss,
+            cluster.of(self._options.servers), partition.piece, arrow_schema(self._schema), self._options
         )

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
-from functools import partial
 from typing import Final, Literal, TypeVar
 
 from tidelog import wire
@@ -103,14 +102,6 @@ class Places:
                 last = min(last, found.high_watermark)
         return wire.position_from_proto(found.position), last
 
-    async def positions(self, starts: Mapping[int, Start], stream_id: bytes | None) -> dict[int, Position]:
-        """What the starts in some partitions mean now; the leaders are asked in parallel."""
-        stream = await self.resolve(stream_id)
-        for number in starts:
-            Metadata.check_partition(stream, number)
-        found = await in_parallel([partial(self.position_of, *start) for start in starts.items()])
-        return dict(zip(starts, found, strict=True))
-
     async def position_of(self, partition: int, start: Start) -> Position:
         """The position that a start means now. The partition's leader is asked."""
         return wire.position_from_proto((await self._offsets(partition, start)).position)
@@ -128,7 +119,7 @@ class Places:
 
     async def _ask_offsets(self, partition: int, start: Start) -> log_pb2.PartitionOffsets:
         wanted = log_pb2.FetchPartition(stream_id=self.description.stream_id, partition=partition)
-        _set_start(wanted, start)
+        set_start(wanted, start)
         fresh = True
 
         async def ask(channel: BrokerChannel) -> log_pb2.OffsetsResponse:
@@ -210,7 +201,8 @@ def _checked_end(end: object) -> int | None:
     raise InvalidRequest(f"end is {end!r}; it must be an offset (0–{OFFSET_MAX}), 'latest' or a datetime")
 
 
-def _set_start(wanted: log_pb2.FetchPartition, start: Start) -> None:
+def set_start(wanted: log_pb2.FetchPartition, start: Start) -> None:
+    """Writes `start` into a request; raises `InvalidRequest` for a value that is no start."""
     position = _known_position(start)
     if position is not None:
         wanted.position.CopyFrom(wire.position_to_proto(position))

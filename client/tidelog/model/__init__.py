@@ -8,6 +8,7 @@ brokers of replicas. Import the names from here.
 - `names`         names of streams, the subjects they record, their labels and owners
 - `identifiers`   the 16 bytes that identify a stream, a cluster, or a run of a broker
 - `descriptions`  a cluster and its parts, as brokers describe them
+- `found_positions` positions in the partitions of a stream, as brokers find them
 - `record`        records, receipts and positions
 - `projection`    which columns of which records a reader gets
 - `replica_lag`   how far followers are behind
@@ -38,6 +39,7 @@ from tidelog.model.descriptions import (
     StopHindrance,
     StreamDescription,
 )
+from tidelog.model.found_positions import FoundPosition, FoundPositions
 from tidelog.model.identifiers import id_bytes, id_text
 from tidelog.model.names import (
     validate_labels,
@@ -59,6 +61,8 @@ __all__ = [
     "ClusterDescription",
     "DrainAnswer",
     "Durability",
+    "FoundPosition",
+    "FoundPositions",
     "Headers",
     "Listener",
     "NatsAck",
