@@ -43,6 +43,8 @@ RECORD_BATCH_ROWS: Final = 5
 
 AGAIN_S: Final = 0.1
 
+LATE_S: Final = 0.5
+
 ENDS_S: Final = 0.15
 """The driver of half of the runs ends within this time, in the middle of the batch or after it."""
 
@@ -88,7 +90,10 @@ class SimSink(SimClient):
         self._numbers = 0
         self._query = 0
         """The sink gets another name when a batch was given up."""
+        self._beside: dict[asyncio.Task[None], None] = {}
+        """Attempts that end with the driver."""
         self._stragglers: dict[asyncio.Task[None], None] = {}
+        """Attempts that outlive it."""
         self.stopped = False
         self.idle = False
         """It was stopped, and its last batch is committed."""
@@ -106,11 +111,12 @@ class SimSink(SimClient):
                     try:
                         await self._with(client)
                     finally:
-                        await self._end_stragglers()
+                        await _end(self._beside)
             except IndeterminateReplay as error:
                 self._give_up(error)
             except (TidelogError, TimeoutError):
                 await asyncio.sleep(self.rng.uniform(0, AGAIN_S))
+        await _end(self._stragglers)
         self.idle = True
         return 0
 
@@ -143,7 +149,8 @@ class SimSink(SimClient):
         """Writes the batch in a new run, and checks it. Raises `TidelogError`."""
         opened = await self._open(sink, batch)
         if self.rng.random() < 0.3:
-            self._straggle(sink, opened, batch)
+            task = self.rng.randrange(batch.tasks)
+            _start(self._stragglers, self._straggler(opened, batch.values(task), task))
         tasks = [self._task(sink, opened, batch, task) for task in range(batch.tasks)]
         reports = await asyncio.gather(*tasks, return_exceptions=True)
         for report in reports:
@@ -161,9 +168,9 @@ class SimSink(SimClient):
         """What one attempt of the task reports; a second attempt may run beside it."""
         chance = self.rng.random()
         if chance < 0.2:
-            self._run_beside(self._end_early(sink, opened, batch, task))
+            _start(self._beside, self._end_early(sink, opened, batch, task))
         elif chance < 0.4:
-            self._run_beside(self._attempt(sink, opened, batch.values(task), task))
+            _start(self._beside, self._attempt(sink, opened, batch.values(task), task))
         return await self._attempt(sink, opened, batch.values(task), task)
 
     async def _attempt(
@@ -197,41 +204,19 @@ class SimSink(SimClient):
             await attempt.write(rows, self.partition)
             at += count
 
-    # --- what goes on beside a run
-
-    def _straggle(self, sink: Sink, opened: OpenBatch, batch: _Batch) -> None:
-        task = self.rng.randrange(batch.tasks)
-        self._run_beside(self._straggler(sink, opened, batch.values(task), task))
-
-    async def _straggler(self, sink: Sink, opened: OpenBatch, values: list[bytes], task: int) -> None:
-        """An attempt that writes its rows late."""
-        attempt = await sink.attempt(opened, task, rows_max=RECORD_BATCH_ROWS)
-        try:
-            await asyncio.sleep(self.rng.uniform(0, 0.5))
-            await self._put(attempt, values)
-            await attempt.finish()
-        except FencedProducer:
-            self._checks.mark("S3 straggler fenced")
-            raise
-        finally:
-            await attempt.close()
-
-    def _run_beside(self, work: Coroutine[Any, Any, object]) -> None:
-        async def run() -> None:
-            with suppress(TidelogError):
-                await work
-
-        straggler = asyncio.get_running_loop().create_task(run())
-        self._stragglers[straggler] = None
-        straggler.add_done_callback(self._stragglers.pop)
-
-    async def _end_stragglers(self) -> None:
-        stragglers = list(self._stragglers)
-        if self.rng.random() < 0.5:
-            await asyncio.sleep(self.rng.uniform(0, 0.5))
-        for straggler in stragglers:
-            straggler.cancel()
-        await asyncio.gather(*stragglers, return_exceptions=True)
+    async def _straggler(self, opened: OpenBatch, values: list[bytes], task: int) -> None:
+        """An attempt on another machine, which writes its rows late."""
+        async with self.client() as client:
+            attempt = await client.sink(self.stream).attempt(opened, task, rows_max=RECORD_BATCH_ROWS)
+            try:
+                await asyncio.sleep(self.rng.uniform(0, LATE_S))
+                await self._put(attempt, values)
+                await attempt.finish()
+            except FencedProducer:
+                self._checks.mark("S3 straggler fenced")
+                raise
+            finally:
+                await attempt.close()
 
     # --- outcomes
 
@@ -256,3 +241,22 @@ class SimSink(SimClient):
 
     def _note(self, batch: _Batch, outcome: Outcome) -> None:
         self.history.writes.append(Write(batch.producer, self.place, 0, batch.rows, outcome))
+
+
+def _start(tasks: dict[asyncio.Task[None], None], work: Coroutine[Any, Any, object]) -> None:
+    """Runs `work` beside the job; its errors do not matter."""
+
+    async def run() -> None:
+        with suppress(TidelogError):
+            await work
+
+    task = asyncio.get_running_loop().create_task(run())
+    tasks[task] = None
+    task.add_done_callback(tasks.pop)
+
+
+async def _end(tasks: dict[asyncio.Task[None], None]) -> None:
+    running = list(tasks)
+    for task in running:
+        task.cancel()
+    await asyncio.gather(*running, return_exceptions=True)

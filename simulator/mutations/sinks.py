@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
+
+from msgspec.structs import replace
 
 from simulator.mutations.plant import mutation, patched
 from tidelog._sinking.attempt import SinkAttempt
@@ -12,9 +15,9 @@ from tidelog.sink import Sink
 from tidelog_broker.core.metadata.decisions import sinks as decide
 from tidelog_broker.hosting.sink_runs import SinkRuns
 from tidelog_broker.storage.guard import sink_batches
-from tidelog_broker.storage.guard.append_guard import AppendGuard
 from tidelog_broker.storage.guard.sink_batches import SinkBatches
 from tidelog_broker.storage.log.guarding import LogGuard
+from tidelog_broker.storage.log.writer import LogWriter
 
 
 @mutation("S1", profile="sinks")
@@ -32,20 +35,14 @@ def a_partition_keeps_the_rows_of_one_task_only() -> Iterator[None]:
 
 
 @mutation("S1", profile="sinks")
-def a_guard_that_is_made_again_has_no_sinks() -> Iterator[None]:
-    restore, record = AppendGuard.restore, SinkBatches.record
+def followers_do_not_remember_sinks() -> Iterator[None]:
+    replicate = LogWriter.replicate
 
-    def without(data: bytes, limits: Any) -> Any:
-        guard = restore(data, limits)
-        if guard is not None:
-            guard.sinks = SinkBatches()
-        return guard
+    def forgetful(self: LogWriter, *arguments: Any, **options: Any) -> Any:
+        with mock.patch.object(SinkBatches, "record"):
+            return replicate(self, *arguments, **options)
 
-    def recorded(self: SinkBatches, header: Any) -> None:
-        if header.base_sequence == 0 or header.producer_id in self.known:
-            record(self, header)
-
-    with patched((AppendGuard, "restore", without), (SinkBatches, "record", recorded)):
+    with patched((LogWriter, "replicate", forgetful)):
         yield
 
 
@@ -74,10 +71,7 @@ def runs_do_not_end_earlier_runs() -> Iterator[None]:
     def lenient(self: SinkRuns, header: Any, run: int) -> bool:
         return True
 
-    with (
-        patched((SinkRuns, "is_newest", lenient), (LogGuard, "check_sink_run", lambda *arguments: None)),
-        patched((sink_batches, "TASKS_MAX", 10_000)),
-    ):
+    with patched((SinkRuns, "is_newest", lenient), (LogGuard, "check_sink_run", lambda *arguments: None)):
         yield
 
 
@@ -89,8 +83,6 @@ def each_run_decides_the_time_of_the_batch() -> Iterator[None]:
         command = opened(image, name, **facts)
         if command is None:
             return None
-        from msgspec.structs import replace
-
         return replace(command, batch_us=facts["now_us"])
 
     with patched((decide, "open_sink", timed)):
@@ -108,21 +100,19 @@ def a_batch_counts_when_its_tasks_have_reported() -> Iterator[None]:
 
 @mutation("S4", profile="sinks")
 def the_commit_looks_only_at_the_tasks_that_reported() -> Iterator[None]:
-    written = Sink.written
+    verify, written = Sink.verify, Sink.written
 
-    async def narrow(self: Sink, batch: Any) -> Any:
-        return {number: found for number, found in (await written(self, batch)).items() if found.tasks}
+    async def narrow(self: Sink, batch: Any, expected: Any) -> None:
+        async def of_these(self: Sink, batch: Any) -> Any:
+            return {
+                number: found._replace(
+                    tasks={task: rows for task, rows in found.tasks.items() if task in expected}
+                )
+                for number, found in (await written(self, batch)).items()
+            }
 
-    verify = Sink.verify
+        with mock.patch.object(Sink, "written", of_these):
+            await verify(self, batch, expected)
 
-    async def only_reported(self: Sink, batch: Any, expected: Any) -> None:
-        for number, found in (await narrow(self, batch)).items():
-            if found.batch_id == batch.batch_id:
-                expected = {
-                    **{task: {number: rows} for task, rows in found.tasks.items() if not expected.get(task)},
-                    **expected,
-                }
-        await verify(self, batch, expected)
-
-    with patched((Sink, "verify", only_reported)):
+    with patched((Sink, "verify", narrow)):
         yield
