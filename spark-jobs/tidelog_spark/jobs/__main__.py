@@ -57,7 +57,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m tidelog_spark.jobs", description="The Spark jobs of Tidelog.")
+    parser = argparse.ArgumentParser(
+        prog="python -m tidelog_spark.jobs", description="The Spark jobs of Tidelog."
+    )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     ingest = commands.add_parser(
         "ingest",

@@ -11,7 +11,15 @@ import re
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
 
 from tidelog_spark.lake.folders import Time
@@ -130,7 +138,7 @@ class Catalog(_Section):
         if self.type == "rest" and self.uri is None:
             raise ValueError("a REST catalog needs uri, such as http://catalog:8181")
         if self.type == "sql" and self.warehouse is None:
-            raise ValueError("an SQL catalog needs warehouse, the folder of its tables, such as /lake/warehouse")
+            raise ValueError("an SQL catalog needs warehouse, the folder of its tables")
         if self.uri is None and self.warehouse is not None and split_url(self.warehouse)[0] != "file":
             raise ValueError(
                 "an SQL catalog with a warehouse in an object store needs uri, such as "
@@ -167,7 +175,7 @@ class DeadLetter(_Section):
     @model_validator(mode="after")
     def _chosen(self) -> DeadLetter:
         if self.stream is not None:
-            raise ValueError("this release cannot write dead letters to a stream; give path instead of stream")
+            raise ValueError("dead letters cannot go to a stream yet; give path instead of stream")
         if self.path is None:
             raise ValueError("path is missing")
         return self
@@ -178,7 +186,7 @@ class Trigger(_Section):
 
 
 class ObjectStoreSection(_Section):
-    """The S3-compatible store of all s3:// and s3a:// paths. Credentials come from the environment or a file."""
+    """The S3-compatible store of all s3:// and s3a:// paths. It has no credentials in it."""
 
     endpoint: Annotated[str, StringConstraints(pattern=r"^https?://[^/]+/?$")] | None = None
     region: Name | None = None
@@ -204,12 +212,12 @@ class Job(_Section):
     def _fits_together(self) -> Job:
         wanted = self.value is not None and self.value.bad_records == "deadLetter"
         if wanted and self.dead_letter is None:
-            raise ValueError("value.badRecords is deadLetter, but deadLetter is missing; give deadLetter.path")
+            raise ValueError("value.badRecords is deadLetter, but deadLetter.path is missing")
         if self.dead_letter is not None and not wanted:
             raise ValueError("deadLetter needs value.badRecords: deadLetter")
         target = self.sink.parquet.path if self.sink.parquet else None
         if target is not None and _inside(self.checkpoint, target):
-            raise ValueError("checkpoint must not be inside sink.parquet.path, where readers would find its files")
+            raise ValueError("checkpoint must not be inside sink.parquet.path, where readers find its files")
         dead = self.dead_letter.path if self.dead_letter else None
         if dead and target is not None and (_inside(dead, target) or _inside(target, dead)):
             raise ValueError("deadLetter.path and sink.parquet.path must not contain each other")

@@ -84,6 +84,7 @@ class Attempt:
     def _open(self, frame: DataFrame) -> Batches:
         context = self._spark.sparkContext
         query = context.getLocalProperty("sql.streaming.queryId")
+        assert query is not None, "Spark sets it in the thread of the query"
         schema = to_arrow_schema(frame.schema, timezone="UTC")
         job = self._job
         dead = None

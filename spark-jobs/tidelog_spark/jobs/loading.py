@@ -94,5 +94,5 @@ def _sentence(fault: ErrorDetails) -> str:
 
 def _path(location: Sequence[str | int]) -> str:
     # Without the names that pydantic gives to the members of a union.
-    parts = [str(part) for part in location if not str(part).startswith(("literal[", "datetime", "constrained"))]
-    return ".".join(parts)
+    unions = ("literal[", "datetime", "constrained")
+    return ".".join(str(part) for part in location if not str(part).startswith(unions))

@@ -54,7 +54,7 @@ _PASSING_TEXTS: Final = tuple(
         r"ExecutorLostFailure",
         r"Could not find [^\n]* executors",
         r"Python worker exited unexpectedly",
-        r"AWS Error (?:NETWORK_CONNECTION|SLOW_DOWN|SERVICE_UNAVAILABLE|INTERNAL_FAILURE|REQUEST_TIMEOUT|THROTTLING)",
+        r"AWS Error (?:NETWORK_CONNECTION|SLOW_DOWN|SERVICE_UNAVAILABLE|INTERNAL_FAILURE|THROTTLING)",
         r"database is locked",
     )
 )
@@ -64,7 +64,7 @@ _CLASS: Final = re.compile(r"^(?:Caused by: |\w+: )?(?:[\w]+\.)*(\w+)(?::|$)", r
 
 def passes(error: BaseException) -> bool:
     """Whether the same work may succeed a little later, unchanged."""
-    ours = _tidelog_class(error)
+    ours = tidelog_class(error)
     if ours is not None:
         return ours.retriable
     for link in _chain(error):
@@ -78,7 +78,7 @@ def passes(error: BaseException) -> bool:
     return False
 
 
-def _tidelog_class(error: BaseException) -> type[TidelogError] | None:
+def tidelog_class(error: BaseException) -> type[TidelogError] | None:
     """The class of our error, also if only its name came through Java's text."""
     for link in _chain(error):
         if isinstance(link, TidelogError):

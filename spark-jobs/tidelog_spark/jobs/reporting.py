@@ -9,16 +9,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Any, Final
 
 LAST_WORDS_BYTES_MAX: Final = 4_096
 """What Kubernetes keeps of a termination message."""
 
 
-def say(event: str, output: TextIO | None = None, **facts: Any) -> None:
+def say(event: str, **facts: Any) -> None:
     """One line of JSON."""
     line = {"at": _now(), "event": event, **facts}
-    print(json.dumps(line, default=str), file=output or sys.stdout, flush=True)
+    sys.stdout.write(json.dumps(line, default=str) + "\n")
+    sys.stdout.flush()
 
 
 @dataclass(slots=True)
@@ -78,7 +79,8 @@ class Report:
 
 def last_words(sentence: str, file: Path | None) -> None:
     """The sentence as the last line on standard error, and in `file`."""
-    print(f"error: {sentence}", file=sys.stderr, flush=True)
+    sys.stderr.write(f"error: {sentence}\n")
+    sys.stderr.flush()
     if file is None:
         return
     try:

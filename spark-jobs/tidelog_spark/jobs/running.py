@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 from tidelog.errors import InvalidRequest
 from tidelog_spark.failures import sentence_of
-from tidelog_spark.jobs.moments import passes
+from tidelog_spark.jobs.moments import passes, tidelog_class
 from tidelog_spark.jobs.reporting import Report, last_words, say
 
 ATTEMPTS_MAX: Final = 6
@@ -38,7 +38,7 @@ class Exit(IntEnum):
 
 
 class Stopped(BaseException):
-    """The process was asked to stop. Not an `Exception`, so that nothing on the way takes it for a failure."""
+    """The process must stop. Not an `Exception`, so that nothing on the way takes it for a failure."""
 
     def __init__(self, code: Exit) -> None:
         super().__init__(code.name)
@@ -90,7 +90,8 @@ def exit_code_of(work: Callable[[], None], termination_log: Path | None) -> Exit
         return stopped.code
     except Exception as error:
         last_words(sentence_of(error), termination_log)
-        if isinstance(error, InvalidRequest):
+        ours = tidelog_class(error)
+        if ours is not None and issubclass(ours, InvalidRequest):
             return Exit.BAD_CONFIGURATION
         return Exit.BAD_MOMENT if passes(error) else Exit.FAILED
     return Exit.DONE

@@ -60,8 +60,8 @@ def check(lake: Path) -> None:
         exchange(one, other)
     except OSError as error:
         raise InvalidRequest(
-            f"compactSmallFiles is not possible at {lake}: its file system cannot exchange two folders in one "
-            f"step ({error.strerror}). Set it to false, or write to an Iceberg table"
+            f"compactSmallFiles is not possible at {lake}: its file system cannot exchange two folders in "
+            f"one step ({error.strerror}). Set it to false, or write to an Iceberg table"
         ) from None
     finally:
         shutil.rmtree(work, ignore_errors=True)

@@ -60,15 +60,15 @@ class Partitioning:
                 )
             if not _can_name_folders(schema.field(name).type):
                 raise InvalidRequest(
-                    f"the column {name} is {schema.field(name).type}, and only columns of text, whole numbers, "
-                    f"booleans and dates can be in partitionBy.columns"
+                    f"the column {name} is {schema.field(name).type}, and only columns of text, whole "
+                    f"numbers and booleans can be in partitionBy.columns"
                 )
         if len(self.columns) == len(schema.names):
             raise InvalidRequest("partitionBy.columns has every column, so nothing is left for the files")
 
 
 def _can_name_folders(type_: pa.DataType) -> bool:
-    checks = (pa.types.is_string, pa.types.is_integer, pa.types.is_boolean, pa.types.is_date32)
+    checks = (pa.types.is_string, pa.types.is_integer, pa.types.is_boolean)
     return any(check(type_) for check in checks)
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
@@ -21,7 +22,12 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.exceptions import (
+    NamespaceAlreadyExistsError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+    ValidationError,
+)
 from pyiceberg.io.pyarrow import (
     compute_statistics_plan,
     data_file_statistics_from_parquet_metadata,
@@ -119,8 +125,8 @@ class IcebergTable:
         if known[0] > batch:
             raise LakeConflict(
                 f"{self._name} has batch {known[0]} of this query, but its checkpoint is at batch {batch}: "
-                f"the checkpoint was set back. Restore the checkpoint that belongs to the table, or write to a "
-                f"new table with a new checkpoint"
+                f"the checkpoint was set back. Restore the checkpoint that belongs to the table, or write to "
+                f"a new table with a new checkpoint"
             )
         return known[1]
 
@@ -215,20 +221,18 @@ def _load_or_create(catalog: Catalog, name: str, schema: pa.Schema, by: Partitio
         return catalog.load_table(name)
     except NoSuchTableError:
         pass
-    try:
+    with suppress(NamespaceAlreadyExistsError):
         catalog.create_namespace(name.rpartition(".")[0])
-    except NamespaceAlreadyExistsError:
-        pass
-    try:
-        with catalog.create_table_transaction(name, schema=schema) as creation:
-            with creation.update_spec() as spec:
-                if by.time is not Time.NONE:
-                    transform: Any = HourTransform() if by.time is Time.HOUR else DayTransform()
-                    spec.add_field(TIME_COLUMN, transform, f"{TIME_COLUMN}_{by.time.value}")
-                for column in by.columns:
-                    spec.add_field(column, IdentityTransform(), column)
-    except TableAlreadyExistsError:
-        pass
+    with (
+        suppress(TableAlreadyExistsError),
+        catalog.create_table_transaction(name, schema=schema) as creation,
+        creation.update_spec() as spec,
+    ):
+        if by.time is not Time.NONE:
+            transform: Any = HourTransform() if by.time is Time.HOUR else DayTransform()
+            spec.add_field(TIME_COLUMN, transform, f"{TIME_COLUMN}_{by.time.value}")
+        for column in by.columns:
+            spec.add_field(column, IdentityTransform(), column)
     return catalog.load_table(name)
 
 
@@ -237,7 +241,7 @@ def _add_columns(table: Table, schema: pa.Schema) -> None:
     try:
         with table.update_schema() as update:
             update.union_by_name(schema)
-    except ValueError as error:
+    except (ValueError, ValidationError) as error:
         raise InvalidRequest(
             f"the table {'.'.join(table.name())} has other columns than the rows: {error}"
         ) from None
@@ -249,8 +253,8 @@ def _check_spec(table: Table, by: Partitioning) -> None:
     found = _fields(table.spec(), table.schema())
     if found != wanted:
         raise InvalidRequest(
-            f"the table {'.'.join(table.name())} is partitioned by {_words(found)}, and partitionBy of the job "
-            f"says {_words(wanted)}; give the job the table's partitioning"
+            f"the table {'.'.join(table.name())} is partitioned by {_words(found)}, and partitionBy of "
+            f"the job says {_words(wanted)}; give the job the table's partitioning"
         )
 
 

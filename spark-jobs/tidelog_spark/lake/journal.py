@@ -121,9 +121,9 @@ class Journal:
         latest = max((number for _, number in self._plans()), default=batch)
         if latest > batch:
             raise LakeConflict(
-                f"{self.folder.url} has batch {latest} of this query, but its checkpoint is at batch {batch}: "
-                f"the checkpoint was set back. Restore the checkpoint that belongs to the folder, or write to "
-                f"a new folder with a new checkpoint"
+                f"{self.folder.url} has batch {latest} of this query, but the checkpoint is at batch "
+                f"{batch}, so it was set back. Restore the checkpoint that belongs to the folder, or write "
+                f"to a new folder with a new checkpoint"
             )
 
     def _plans(self) -> list[tuple[str, int]]:

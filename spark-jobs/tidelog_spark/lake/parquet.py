@@ -38,13 +38,13 @@ class ParquetLake:
         others = self._journal.others()
         if others:
             raise LakeConflict(
-                f"{self.folder.url} has the files of another checkpoint (query {others[0]}), and this job would "
-                f"write its records there again; use that checkpoint, or give the job a folder of its own"
+                f"{self.folder.url} has the files of another checkpoint (query {others[0]}), and this job "
+                f"would write its records again; use that checkpoint, or give the job a folder of its own"
             )
         if self.folder.names(SPARK_LOG):
             raise LakeConflict(
-                f"{self.folder.url} was written by Spark's file sink, whose log ({SPARK_LOG}) hides all other "
-                f"files from Spark; give the job a folder of its own"
+                f"{self.folder.url} was written by Spark's file sink, whose log ({SPARK_LOG}) hides all "
+                f"other files from Spark; give the job a folder of its own"
             )
         if self._compacted is not None:
             compaction.check(self._compacted)
@@ -78,8 +78,8 @@ class ParquetLake:
             if column.name in before.names and before.field(column.name).type != column.type:
                 raise InvalidRequest(
                     f"the files in {self.folder.url} have the column {column.name} as "
-                    f"{before.field(column.name).type}, and the job would write {column.type}; keep the type, "
-                    f"give the column another name, or write to a new folder with a new checkpoint"
+                    f"{before.field(column.name).type}, and the job would write {column.type}; keep the "
+                    f"type, give the column another name, or write to a new folder with a new checkpoint"
                 )
         together = pa.unify_schemas([before, schema.remove_metadata()])
         if together != before:

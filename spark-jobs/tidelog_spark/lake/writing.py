@@ -111,12 +111,14 @@ class _File:
         self.rows = 0
         self._stack = ExitStack()
         self._file = self._stack.enter_context(folder.write(path))
-        self._writer = pq.ParquetWriter(
-            self._file,
-            self._schema,
-            compression=COMPRESSION,
-            store_schema=False,
-            metadata_collector=self._footers,
+        self._writer = self._stack.enter_context(
+            pq.ParquetWriter(
+                self._file,
+                self._schema,
+                compression=COMPRESSION,
+                store_schema=False,
+                metadata_collector=self._footers,
+            )
         )
 
     @property
@@ -146,5 +148,4 @@ class _File:
 
     def abandon(self) -> None:
         """Ends a file of a failed attempt, which nothing counts."""
-        error = InterruptedError(f"{self._path} is not finished, because its task failed")
-        self._stack.__exit__(type(error), error, None)
+        self._stack.close()
