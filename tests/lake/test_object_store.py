@@ -74,7 +74,7 @@ def test_a_table_in_a_bucket_has_each_record_once(server: S3Server, tmp_path: Pa
     assert objects(server, "table-1/dead") == expected(2, bad=True)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_each_record_is_in_the_bucket_once_whichever_change_was_the_last(
     server: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import Lock
 from typing import Any, Final
 
 LAST_WORDS_BYTES_MAX: Final = 4_096
@@ -24,7 +25,10 @@ def say(event: str, **facts: Any) -> None:
 
 @dataclass(slots=True)
 class Report:
-    """The sums of a run. `file` gets them after each batch and at the end."""
+    """The sums of a run. `file` gets them after each batch and at the end.
+
+    Spark calls `add` and `save` in a thread of the query, the driver calls `save` in its own.
+    """
 
     file: Path | None = None
     started_at: str = field(default_factory=lambda: _now())
@@ -40,6 +44,7 @@ class Report:
     """Records that are in the streams and not yet written; None: not known yet."""
     finished_at: str | None = None
     last_batch_at: str | None = None
+    _saving: Lock = field(default_factory=Lock, repr=False)
 
     def add(self, counts: Mapping[str, int]) -> None:
         self.batches += 1
@@ -72,9 +77,10 @@ class Report:
         """Replaces the file in one step, so that a reader never finds half of it."""
         if self.file is None:
             return
-        draft = self.file.with_name(f".{self.file.name}.draft")
-        draft.write_text(json.dumps(self.document(), indent=2) + "\n")
-        os.replace(draft, self.file)
+        with self._saving:
+            draft = self.file.with_name(f".{self.file.name}.draft")
+            draft.write_text(json.dumps(self.document(), indent=2) + "\n")
+            os.replace(draft, self.file)
 
 
 def last_words(sentence: str, file: Path | None) -> None:
