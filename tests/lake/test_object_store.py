@@ -1,4 +1,4 @@
-"""The lake in a real S3-compatible store; skipped if `tools/s3/binaries.sh build` has not built one."""
+"""The lake in a real object store; skipped if `tools/s3/binaries.sh build` has not built one."""
 
 from __future__ import annotations
 

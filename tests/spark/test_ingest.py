@@ -90,7 +90,7 @@ def test_a_table_has_each_record_once_and_needs_no_server(
     report = run(name, sink, maxOffsetsPerTrigger="150")
     assert (report.rows, report.batches) == (400, 3)
     assert run(name, sink).rows == 0
-    catalog = load_catalog("reader", type="sql", uri=f"sqlite:///{warehouse}/catalog.db")
+    catalog = load_catalog("tidelog", type="sql", uri=f"sqlite:///{warehouse}/catalog.db")
     table = catalog.load_table("shop.orders")
     rows = table.scan().to_arrow().sort_by([("partition", "ascending"), ("offset", "ascending")])
     assert rows["offset"].to_pylist() == list(range(200)) * 2

@@ -70,7 +70,7 @@ def _rows(kind: str, folder: Path) -> pa.Table:
     columns = ["partition", "offset", "value"]
     if kind == "parquet":
         return ds.dataset(str(folder / "lake"), partitioning="hive").to_table(columns)
-    catalog = load_catalog("reader", type="sql", uri=f"sqlite:///{folder}/lake/catalog.db")
+    catalog = load_catalog("tidelog", type="sql", uri=f"sqlite:///{folder}/lake/catalog.db")
     return catalog.load_table("shop.orders").scan(selected_fields=tuple(columns)).to_arrow()
 
 

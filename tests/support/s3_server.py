@@ -1,4 +1,4 @@
-"""MinIO as a process: a real S3-compatible store with one bucket."""
+"""MinIO as a process: a real object store with one bucket."""
 
 from __future__ import annotations
 

@@ -186,7 +186,7 @@ class Trigger(_Section):
 
 
 class ObjectStoreSection(_Section):
-    """The S3-compatible store of all s3:// and s3a:// paths. It has no credentials in it."""
+    """The object store of all s3:// and s3a:// paths. It has no credentials in it."""
 
     endpoint: Annotated[str, StringConstraints(pattern=r"^https?://[^/]+/?$")] | None = None
     region: Name | None = None

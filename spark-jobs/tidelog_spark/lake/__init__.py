@@ -10,5 +10,5 @@ What does not: Spark, streams and brokers; `tidelog_spark.jobs` joins them with 
 - `parquet`     the lake, and the dead letters beside it
 - `compaction`  small files merged in one step for every reader
 - `iceberg`     commits to an Iceberg table
-- `stores`      file systems and S3-compatible stores
+- `stores`      file systems and object stores
 """

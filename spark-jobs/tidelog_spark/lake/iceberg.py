@@ -51,7 +51,7 @@ PROPERTY: Final = "tidelog."
 """The property of a query is this and the id of the query."""
 
 CATALOG_NAME: Final = "tidelog"
-"""PyIceberg reads the catalog's secrets from variables with this name: PYICEBERG_CATALOG__TIDELOG__TOKEN."""
+"""SQL catalogs store it with their tables, and variables with secrets have it in their names."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Where files are: a folder of this machine (or of a shared volume), or a prefix in an S3-compatible store.
+"""Where files are: a folder of this machine (or of a shared volume), or a prefix in an object store.
 
 A `Folder` has the few operations that the lake needs, with what each promises after a crash. It is
 picklable, so tasks on other machines open the same folder. Nothing here knows what is in the files.
@@ -23,7 +23,7 @@ from tidelog.errors import InvalidRequest
 
 @dataclass(frozen=True, slots=True)
 class ObjectStore:
-    """How to reach the S3-compatible store of all `s3://` and `s3a://` paths.
+    """How to reach the object store of all `s3://` and `s3a://` paths.
 
     Credentials are not here: the AWS library reads them from the environment, or from the file that
     `AWS_SHARED_CREDENTIALS_FILE` names.
