@@ -81,14 +81,18 @@ def run_attempts(
 
 def exit_code_of(work: Callable[[], None], termination_log: Path | None) -> Exit:
     """Does the work; the exit code, with the last words of a failed run on standard error."""
+    asked: list[Exit] = []
     try:
-        with _signals():
+        with _signals(asked):
             work()
-    except Stopped as stopped:
-        say("stopped", code=int(stopped.code))
-        last_words("the job was stopped; run it again with the same checkpoint to continue", termination_log)
-        return stopped.code
-    except Exception as error:
+    except (Stopped, Exception) as error:
+        # A stop in the middle of a call to Java comes back as an error of this call.
+        if asked:
+            say("stopped", code=int(asked[0]))
+            last_words(
+                "the job was stopped; run it again with the same checkpoint to continue", termination_log
+            )
+            return asked[0]
         last_words(sentence_of(error), termination_log)
         ours = tidelog_class(error)
         if ours is not None and issubclass(ours, InvalidRequest):
@@ -98,11 +102,12 @@ def exit_code_of(work: Callable[[], None], termination_log: Path | None) -> Exit
 
 
 @contextmanager
-def _signals() -> Iterator[None]:
+def _signals(asked: list[Exit]) -> Iterator[None]:
     codes = {signal.SIGTERM: Exit.TERMINATED, signal.SIGINT: Exit.INTERRUPTED}
 
     def stop(number: int, frame: FrameType | None) -> None:
-        raise Stopped(codes[signal.Signals(number)])
+        asked.append(codes[signal.Signals(number)])
+        raise Stopped(asked[0])
 
     before = {number: signal.signal(number, stop) for number in codes}
     try:
