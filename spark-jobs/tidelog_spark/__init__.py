@@ -17,8 +17,8 @@ the broker.
 - `cluster`   the connections of this process
 - `schema`    the columns of the rows
 - `session`   a Spark session on this machine; `java` the runtime for it
-- `parquet`   the job that writes a stream to Parquet
-- `jobs`      other jobs that run as programs
+- `lake`      micro-batches as files, each row once: Parquet and Iceberg
+- `jobs`      jobs that run as programs
 - `failures`  the one useful sentence in an error of Spark
 """
 

@@ -11,12 +11,11 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from spark.samples import offsets, send, timed
+from spark.samples import offsets, send
 from support.broker import BrokerProcess
 from tidelog import blocking
 from tidelog_spark.failures import sentence_of
 from tidelog_spark.options import SERVERS
-from tidelog_spark.parquet import Folders, ParquetJob, start
 
 # The first test to ask for a session waits for its Java process as well.
 pytestmark = pytest.mark.timeout(300)
@@ -160,24 +159,6 @@ def test_records_deleted_before_they_were_read_end_the_query_unless_loss_is_allo
     assert f"{name}/0 begins at offset 60, but the query has read only up to 10" in sentence_of(failure.value)
     query(name, failOnDataLoss="false")
     assert _written(spark, tmp_path, name) == [*range(10), *range(60, 100)]
-
-
-def test_the_job_writes_each_record_to_the_folder_of_its_day_and_hour(
-    log: blocking.Client, stream: Stream, spark: SparkSession, broker: BrokerProcess, tmp_path: Path
-) -> None:
-    name = stream()
-    with log.producer(name) as producer:
-        producer.send_batch(timed(4, minutes_apart=40))
-    target = tmp_path / "lake"
-    job = ParquetJob(broker.address, name, str(target), str(tmp_path / "checkpoint"), folders=Folders.HOUR)
-    assert start(spark, job).awaitTermination(120)
-    folders = sorted(str(path.parent.relative_to(target)) for path in target.rglob("*.parquet"))
-    assert sorted(set(folders)) == [
-        "date=2026-03-01/hour=22",
-        "date=2026-03-01/hour=23",
-        "date=2026-03-02/hour=00",
-    ]
-    assert offsets(spark.read.parquet(str(target)), name) == [0, 1, 2, 3]
 
 
 def test_a_query_that_goes_on_sees_new_records_and_stops(

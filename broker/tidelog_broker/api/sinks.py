@@ -12,8 +12,7 @@ from tidelog.errors import InvalidRequest, TidelogError
 from tidelog.wire import error_to_proto
 from tidelog_broker.api.forwarding import ControllerCall
 from tidelog_broker.core.metadata.commands import CloseSink, OpenSink
-from tidelog_broker.core.metadata.decisions import sinks as decide
-from tidelog_broker.core.metadata.decisions import streams as decide_streams
+from tidelog_broker.core.metadata.decisions import sinks, streams
 from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.hosting.broker import Broker
 from tidelog_broker.quorum.quorum_controller import QuorumController
@@ -41,7 +40,7 @@ class SinkRequests:
     async def begin_run(self, request: pb.BeginSinkRunRequest) -> pb.BeginSinkRunResponse:
         # One number of its own: those of a broker's block do not ascend over the cluster.
         change = await self._quorum.change(
-            lambda image: decide_streams.allocate_producer_ids(image, self._broker.broker_id, 1)
+            lambda image: streams.allocate_producer_ids(image, self._broker.broker_id, 1)
         )
         return pb.BeginSinkRunResponse(run=change.image.next_producer_id - 1)
 
@@ -49,7 +48,7 @@ class SinkRequests:
         now_us = self._broker.clock.append_us()
 
         def command(image: ClusterImage) -> OpenSink | None:
-            return decide.open_sink(
+            return sinks.open_sink(
                 image,
                 request.name,
                 run=request.run,
@@ -65,7 +64,7 @@ class SinkRequests:
 
     async def close(self, request: pb.CloseSinkRequest) -> pb.CloseSinkResponse:
         def command(image: ClusterImage) -> CloseSink | None:
-            return decide.close_sink(image, request.name, run=request.run)
+            return sinks.close_sink(image, request.name, run=request.run)
 
         await self._quorum.change(command)
         return pb.CloseSinkResponse()
