@@ -264,6 +264,7 @@ class DriverPod:
     """Empty: it has no address yet."""
     created: str
     running: bool
+    """Whether its container runs."""
     exit_code: int | None
     """None: its container has not ended."""
     last_words: Report
@@ -326,7 +327,7 @@ def read_report(text: str) -> Report:
         rows=_count(found.get("rows")),
         lag=_count(found.get("lag")),
         offsets=_offsets(found.get("offsets")),
-        at=found["finishedAt"] if isinstance(found.get("finishedAt"), str) else "",
+        at=next((found[key] for key in ("finishedAt", "lastBatchAt") if isinstance(found.get(key), str)), ""),
         message=_shortened(str(found.get("message") or "")),
     )
 

@@ -16,6 +16,7 @@ the broker.
 - `session`   a Spark session on this machine; `java` the runtime for it
 - `parquet`   the job that writes a stream to Parquet
 - `jobs`      other jobs that run as programs
+- `kubernetes` the driver of an `Ingestion` in its pod
 - `failures`  the one useful sentence in an error of Spark
 """
 

@@ -57,7 +57,7 @@ def until_reason(plane: ControlPlane, name: str, reason: str) -> Manifest:
     def has_reason() -> bool:
         found = plane.object("Ingestion", name)
         current = (found.get("status") or {}).get("observedGeneration") == found["metadata"]["generation"]
-        return current and conditions(plane, name)["Ready"]["reason"] == reason
+        return bool(current and conditions(plane, name)["Ready"]["reason"] == reason)
 
     wait_until(has_reason, f"{name} has the reason {reason}, not {conditions(plane, name)}")
     return conditions(plane, name)["Ready"]

@@ -145,7 +145,7 @@ def driver_pod(one: IngestionObject, spec: IngestionSpec) -> dict[str, Any]:
         ],
         "ports": [
             {"name": "driver", "containerPort": DRIVER_PORT},
-            {"name": "blocks", "containerPort": BLOCKS_PORT},
+            {"name": "blockmanager", "containerPort": BLOCKS_PORT},
             {"name": "report", "containerPort": REPORT_PORT},
         ],
         "resources": {

@@ -31,6 +31,10 @@ COPY: Final = "/tmp/tidelog"
 DRIVER_PORT: Final = 7078
 BLOCKS_PORT: Final = 7079
 
+PART_LABEL: Final = "tidelog.io/part"
+PART: Final = "spark"
+"""The label of drivers and executors, which the chart's NetworkPolicies name."""
+
 DRIVER_APP: Final = "tidelog-driver"
 EXECUTOR_APP: Final = "tidelog-executor"
 
@@ -53,7 +57,7 @@ def files_name(key: ObjectKey) -> str:
 def labels_of(one: IngestionObject, app: str) -> dict[str, str]:
     """Returns the labels of an object of this Ingestion. The operator watches what carries the name of the
     Cluster; executors, which only their driver needs, carry the name of the Ingestion alone."""
-    labels = {NAME_LABEL: app, INGESTION_LABEL: one.key.name}
+    labels = {NAME_LABEL: app, INGESTION_LABEL: one.key.name, PART_LABEL: PART}
     return labels if app == EXECUTOR_APP else {**labels, CLUSTER_LABEL: one.cluster}
 
 
