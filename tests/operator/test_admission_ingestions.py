@@ -40,7 +40,7 @@ REST = {"type": "rest", "uri": "http://catalog:8181"}
         ({"startingDeadlineSeconds": 5}, "should be greater than or equal to 10"),
         ({"successfulRunsHistoryLimit": 0}, "should be greater than or equal to 1"),
         ({"failedRunsHistoryLimit": -5}, "should be greater than or equal to 1"),
-        ({"concurrencyPolicy": "Replace"}, 'unknown field "spec.concurrencyPolicy"'),
+        ({"concurrencyPolicy": "Replace"}, 'unknown field "concurrencyPolicy"'),
         ({"source": {}}, "source needs either streams or pattern"),
         ({"source": {"streams": ["a"], "pattern": "a"}}, "source needs either streams or pattern"),
         ({"source": {"streams": ["a b"]}}, "spec.source.streams[0]: Invalid value"),

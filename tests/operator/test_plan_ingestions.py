@@ -105,6 +105,14 @@ def test_a_run_that_did_not_begin_is_late_two_minutes_after_it_was_due() -> None
     assert (status["conditions"][0]["reason"], status["conditions"][0]["status"]) == ("Late", "False")
 
 
+def test_a_schedule_that_changed_after_its_time_is_not_late() -> None:
+    daily = one(schedule="57 11 * * *")
+    there = existing(daily, lastScheduleTime="2026-01-09T11:57:00Z")
+    there["metadata"]["managedFields"] = [{"manager": "tidelog-operator", "time": "2026-01-10T11:59:30Z"}]
+
+    assert planned(daily, CronJob=there).late_since is None
+
+
 def test_a_problem_suspends_the_cron_job_as_it_is() -> None:
     before, now = one(schedule="0 13 * * *"), one(schedule="0 13 31 2 *")
 

@@ -34,6 +34,9 @@ IngestionAction = ApplyObject | CreateObject | DeleteObject
 LATE_SECONDS: Final = 120.0
 """A scheduled run that has not begun this long after it was due is reported."""
 
+MANAGER: Final = "tidelog-operator"
+"""The operator as a manager of fields: the API server records when it last changed the CronJob."""
+
 DOUBLINGS_MAX: Final = 20
 
 
@@ -158,8 +161,14 @@ def _late(
     if there is None or (there["spec"] or {}).get("suspend") or any(run.active for run in runs):
         return None
     status = there.get("status") or {}
-    # A run that ended while others were due, and a change of the CronJob, are the earliest beginnings too.
-    since = [read_time(there["metadata"]["creationTimestamp"])]
+    # No run is expected from a time before the last change of the CronJob, or before the end of the last run.
+    meta = there["metadata"]
+    since = [read_time(meta["creationTimestamp"])]
+    since += [
+        read_time(one["time"])
+        for one in meta.get("managedFields", ())
+        if one.get("manager") == MANAGER and "time" in one
+    ]
     since += [read_time(status["lastScheduleTime"])] if "lastScheduleTime" in status else []
     since += [run.finished for run in runs if run.finished is not None]
     if timetable.starting_deadline_s is not None:

@@ -1,4 +1,4 @@
-"""The manifests of the Kubernetes objects that a Cluster or an Ingestion needs. Pure: equal Clusters give equal manifests.
+"""The manifests of the objects that a Cluster or an Ingestion needs. Pure: equal specs give equal manifests.
 
 What belongs here: what each object contains. What does not belong here: when it is applied (`plan`), and how
 (`apply`). Each manifest sets every field that the operator owns (server-side apply), and carries a hash of
