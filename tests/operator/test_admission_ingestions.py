@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from support.kube.control_plane import ControlPlane
 from support.kube.specs import Spec, changed, ingestion
+
+ROOT = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.slow
 
@@ -127,3 +132,14 @@ def test_the_cluster_of_an_ingestion_cannot_change(plane: ControlPlane) -> None:
 )
 def test_a_possible_ingestion_is_accepted(plane: ControlPlane, spec: dict[str, Any]) -> None:
     assert plane.kubectl("create", "-f", "-", given=ingestion(**spec)).endswith("created\n")
+
+
+def test_the_ingestions_of_the_documents_are_accepted(plane: ControlPlane) -> None:
+    page = (ROOT / "docs" / "kubernetes.md").read_text("utf-8")
+    blocks = re.findall(r"^```yaml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (shown,) = [one for text in blocks if (one := yaml.safe_load(text)).get("kind") == "Ingestion"]
+    example = yaml.safe_load((ROOT / "examples" / "ingestion.yaml").read_text("utf-8"))
+    del shown["metadata"]["namespace"]
+
+    for manifest in (shown, example):
+        assert not plane.refusal("create", "--dry-run=server", "-f", "-", given=manifest)
