@@ -19,6 +19,7 @@ the broker.
 - `session`   a Spark session on this machine; `java` the runtime for it
 - `lake`      micro-batches as files, each row once: Parquet and Iceberg
 - `jobs`      jobs that run as programs
+- `kubernetes` the driver of an `Ingestion` in its pod
 - `failures`  the one useful sentence in an error of Spark
 """
 

@@ -24,7 +24,7 @@ from pydantic.alias_generators import to_camel
 
 from tidelog_spark.lake.folders import Time
 from tidelog_spark.lake.stores import split_url
-from tidelog_spark.options import SERVERS, check_stream, parse
+from tidelog_spark.options import SERVERS, parse_stream
 
 INTERVAL_SECONDS_MAX: Final = 86_400.0
 """The longest time between two micro-batches."""
@@ -221,7 +221,7 @@ class Job(_Section):
         dead = self.dead_letter.path if self.dead_letter else None
         if dead and target is not None and (_inside(dead, target) or _inside(target, dead)):
             raise ValueError("deadLetter.path and sink.parquet.path must not contain each other")
-        check_stream(parse(self.source_options))
+        parse_stream(self.source_options)
         return self
 
     @property
