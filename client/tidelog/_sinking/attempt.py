@@ -8,7 +8,6 @@ are equal, and if not, an attempt ends with `IndeterminateReplay`.
 from __future__ import annotations
 
 import asyncio
-import struct
 from collections.abc import Mapping
 from typing import Final
 
@@ -20,18 +19,11 @@ from tidelog._sinking.cutting import Cutter
 from tidelog.errors import DuplicateSequence, IndeterminateReplay, InvalidRequest, TidelogError
 from tidelog.model import Receipt
 from tidelog.records import BatchHeader, Compression, encode_batch, to_columns
-from tidelog.records.checksum import crc32c
+from tidelog.records.checksum import chained
 from tidelog.records.layout import SinkTask
 
 TASK_ROWS_MAX: Final = (1 << 32) - 1
 """Rows of one task and partition: sequences do not begin again."""
-
-_LINK: Final = struct.Struct("<II")
-
-
-def chained(chain: int, body_crc: int) -> int:
-    """The chained CRC after a record batch; the broker computes the same from the log."""
-    return crc32c(_LINK.pack(chain, body_crc))
 
 
 class _Progress:

@@ -6,6 +6,8 @@ Arrow buffer, which costs a fraction of a microsecond and copies nothing.
 
 from __future__ import annotations
 
+import struct
+
 import google_crc32c
 import pyarrow as pa
 
@@ -18,3 +20,12 @@ def crc32c(data: bytes | memoryview | pa.Buffer, crc: int = 0) -> int:
     if isinstance(data, memoryview):
         data = pa.py_buffer(data)
     return int(google_crc32c.extend(crc, data))
+
+
+_LINK = struct.Struct("<II")
+
+
+def chained(chain: int, body_crc: int) -> int:
+    """The chained CRC after a record batch with this body CRC: it shows whether all batches are the same
+    (S1)."""
+    return crc32c(_LINK.pack(chain, body_crc))

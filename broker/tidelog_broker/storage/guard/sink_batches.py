@@ -10,7 +10,6 @@ what the header of such a batch holds.
 
 from __future__ import annotations
 
-import struct
 from typing import Final, NamedTuple
 
 from tidelog.errors import (
@@ -21,7 +20,7 @@ from tidelog.errors import (
     ResourceExhausted,
 )
 from tidelog.records import BatchHeader
-from tidelog.records.checksum import crc32c
+from tidelog.records.checksum import chained
 from tidelog.records.layout import SinkTask
 
 SINKS_MAX: Final = 1_000
@@ -32,13 +31,6 @@ TASKS_MAX: Final = 10_000
 
 WINDOW_BATCHES: Final = 5
 """Batches remembered, and allowed in flight, per task and partition (R8)."""
-
-_LINK: Final = struct.Struct("<II")
-
-
-def chained(chain: int, body_crc: int) -> int:
-    """The chained CRC after a batch: it is the same only if all batches of the task are (S2)."""
-    return crc32c(_LINK.pack(chain, body_crc))
 
 
 class WrittenBatch(NamedTuple):
