@@ -13,6 +13,7 @@ the broker.
 - `reader`    reads one range of a partition as Arrow batches: the work of a task
 - `cluster`   the connections of this process
 - `schema`    the columns of the rows
+- `payload`   values of a format with a schema, decoded to columns
 - `session`   a Spark session on this machine; `java` the runtime for it
 - `parquet`   the job that writes a stream to Parquet
 - `jobs`      other jobs that run as programs

@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from tidelog.errors import InvalidRequest
+from tidelog_spark import payload
 
 SERVERS: Final = "tidelog.bootstrap.servers"
 RECORDS_PER_PARTITION_DEFAULT: Final = 1_000_000
@@ -63,6 +64,8 @@ class Options:
     fail_on_data_loss: bool
     headers: bool
     """Whether the schema has a column for headers."""
+    payload: payload.Payload | None
+    """How values are decoded; None: they stay bytes."""
 
 
 def parse(given: Mapping[str, str]) -> Options:
@@ -89,6 +92,7 @@ def parse(given: Mapping[str, str]) -> Options:
         or RECORDS_PER_PARTITION_DEFAULT,
         fail_on_data_loss=_boolean("failOnDataLoss", values, default=True),
         headers=_boolean("includeHeaders", values, default=False),
+        payload=payload.parse_payload(values),
     )
     for name, points in (("startingOffsets", options.starting), ("endingOffsets", options.ending)):
         _check_streams(name, points, streams)
@@ -132,6 +136,7 @@ _NAMES: Final = (
     "maxRecordsPerPartition",
     "failOnDataLoss",
     "includeHeaders",
+    *payload.NAMES,
 )
 
 

@@ -19,6 +19,7 @@ from tidelog.errors import LogTruncated, OffsetOutOfRange, StreamNotFound, Tidel
 from tidelog.model import Position, id_text
 from tidelog_spark.cluster import Cluster
 from tidelog_spark.offsets import Range
+from tidelog_spark.payload import Payload, stored_schema, with_payload
 from tidelog_spark.positions import REMEDY
 
 ROWS_WANTED: Final = 8192
@@ -39,6 +40,15 @@ class Split(InputPartition):
 
     def __repr__(self) -> str:
         return f"<Split {self.piece}>"
+
+
+def read_payload(
+    cluster: Cluster, piece: Range, schema: pa.Schema, payload: Payload | None, *, fail_on_data_loss: bool
+) -> Iterator[pa.RecordBatch]:
+    """As `read_range`, with values decoded; raises `InvalidRequest` for bad records that must fail."""
+    stored = schema if payload is None else stored_schema(schema, payload)
+    for batch in read_range(cluster, piece, stored, fail_on_data_loss=fail_on_data_loss):
+        yield batch if payload is None else with_payload(batch, schema, payload, str(piece.key))
 
 
 def read_range(

@@ -25,6 +25,7 @@ from pyspark.sql.types import (
 )
 
 from tidelog.errors import InvalidRequest
+from tidelog_spark.payload import BAD_RECORD, BadRecords, Payload
 
 _HEADER = StructType([StructField("key", StringType(), nullable=False), StructField("value", BinaryType())])
 
@@ -42,15 +43,20 @@ _COLUMNS: Final = (
     StructField("leader_epoch", LongType(), nullable=False),
 )
 
+_BAD_RECORD: Final = StructField(
+    BAD_RECORD, StructType([StructField("value", BinaryType()), StructField("reason", StringType())])
+)
 
-def row_schema(*, headers: bool) -> StructType:
+
+def row_schema(*, headers: bool, payload: Payload | None = None) -> StructType:
     """The columns of a read without a schema of the user."""
-    return StructType([*_COLUMNS, _HEADERS] if headers else list(_COLUMNS))
+    columns = list(_columns(payload).values())
+    return StructType([*columns, _HEADERS] if headers else columns)
 
 
-def check_schema(wanted: StructType) -> None:
+def check_schema(wanted: StructType, payload: Payload | None = None) -> None:
     """Raises `InvalidRequest` unless every column of `wanted` exists and has its type."""
-    known = {field.name: field for field in (*_COLUMNS, _HEADERS)}
+    known = {**_columns(payload), _HEADERS.name: _HEADERS}
     if not wanted.fields:
         raise InvalidRequest(f"the schema has no columns; give at least one of {', '.join(known)}")
     for field in wanted.fields:
@@ -60,6 +66,15 @@ def check_schema(wanted: StructType) -> None:
         if not _same_type(field.dataType, ours.dataType):
             have, want = ours.dataType.simpleString(), field.dataType.simpleString()
             raise InvalidRequest(f"the column {field.name} is {have}, not {want}; cast it after reading")
+
+
+def _columns(payload: Payload | None) -> dict[str, StructField]:
+    known = {field.name: field for field in _COLUMNS}
+    if payload is not None:
+        known["value"] = StructField("value", payload.schema)
+        if payload.bad_records is BadRecords.COLUMN:
+            known[BAD_RECORD] = _BAD_RECORD
+    return known
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:

@@ -13,7 +13,7 @@ from tidelog_spark import cluster, planning
 from tidelog_spark.offsets import ranges_between
 from tidelog_spark.options import Edge, Options, check_batch, check_stream, parse
 from tidelog_spark.positions import marks_at, reachable
-from tidelog_spark.reader import Split, read_range
+from tidelog_spark.reader import Split, read_payload
 from tidelog_spark.schema import arrow_schema, check_schema, row_schema
 from tidelog_spark.stream import TidelogStreamReader
 
@@ -29,15 +29,18 @@ class TidelogDataSource(DataSource):
         return "tidelog"
 
     def schema(self) -> StructType:
-        return row_schema(headers=parse(self.options).headers)
+        options = parse(self.options)
+        return row_schema(headers=options.headers, payload=options.payload)
 
     def reader(self, schema: StructType) -> TidelogReader:
-        check_schema(schema)
-        return TidelogReader(check_batch(parse(self.options)), schema)
+        options = check_batch(parse(self.options))
+        check_schema(schema, options.payload)
+        return TidelogReader(options, schema)
 
     def streamReader(self, schema: StructType) -> TidelogStreamReader:  # noqa: N802 - PySpark's name
-        check_schema(schema)
-        return TidelogStreamReader(check_stream(parse(self.options)), schema)
+        options = check_stream(parse(self.options))
+        check_schema(schema, options.payload)
+        return TidelogStreamReader(options, schema)
 
 
 def register(spark: SparkSession) -> None:
@@ -71,9 +74,10 @@ class TidelogReader(DataSourceReader):
         # If there is nothing to read, PySpark adds a partition of its own.
         if not isinstance(partition, Split):
             return iter(())
-        return read_range(
+        return read_payload(
             cluster.of(self._options.servers),
             partition.piece,
             arrow_schema(self._schema),
+            self._options.payload,
             fail_on_data_loss=self._options.fail_on_data_loss,
         )

@@ -35,7 +35,7 @@ from tidelog_spark.offsets import (
 )
 from tidelog_spark.options import Edge, Options
 from tidelog_spark.positions import REMEDY, marks_at, reachable, with_epochs
-from tidelog_spark.reader import Split, read_range
+from tidelog_spark.reader import Split, read_payload
 from tidelog_spark.schema import arrow_schema
 
 log = logging.getLogger(__name__)
@@ -95,10 +95,11 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, Split):
             return iter(())
-        return read_range(
+        return read_payload(
             cluster.of(self._options.servers),
             partition.piece,
             arrow_schema(self._schema),
+            self._options.payload,
             fail_on_data_loss=self._options.fail_on_data_loss,
         )
 
