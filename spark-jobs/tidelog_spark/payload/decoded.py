@@ -18,17 +18,12 @@ class BadValue(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """The decoded rows of some values, in the order of the values.
-
-    Every value has at least one row here, except an Arrow value without rows.
-    """
+    """The decoded rows of some values: row n belongs to value n."""
 
     columns: pa.StructArray
     """Null: the value was null, or it is bad."""
     reasons: pa.StringArray
-    """Why the value of this row is bad; null: it is good."""
-    parents: pa.Int64Array | None = None
-    """The number of the value of each row; None: row n belongs to value n."""
+    """Why the value is bad; null: it is good."""
 
     def __repr__(self) -> str:
         bad = len(self.reasons) - self.reasons.null_count
@@ -46,16 +41,16 @@ class Decoder(Protocol):
         """The rows of `values`. A value is never an error: its row says why it is bad."""
 
 
-def from_records(records: Sequence[Any], reasons: Sequence[str | None], type: pa.StructType) -> Decoded:
+def from_records(records: Sequence[Any], reasons: Sequence[str | None], kind: pa.StructType) -> Decoded:
     """Rows from Python values, one for each value; None where a value is null or bad."""
-    return Decoded(pa.array(records, type), pa.array(reasons, pa.string()))
+    return Decoded(pa.array(records, kind), pa.array(reasons, pa.string()))
 
 
-def joined(parts: Sequence[Decoded], type: pa.StructType) -> Decoded:
-    """The rows of `parts` (of one row for each value), one after the other."""
+def joined(parts: Sequence[Decoded], kind: pa.StructType) -> Decoded:
+    """The rows of `parts`, one after the other."""
     if len(parts) == 1:
         return parts[0]
-    columns = pa.concat_arrays([part.columns for part in parts]) if parts else pa.array([], type)
+    columns = pa.concat_arrays([part.columns for part in parts]) if parts else pa.array([], kind)
     reasons = pa.concat_arrays([part.reasons for part in parts]) if parts else pa.array([], pa.string())
     return Decoded(columns, reasons)
 

@@ -23,6 +23,8 @@ from tidelog_spark.payload.limits import DEPTH_MAX, slices
 CHUNK_ROWS: Final = 128
 """If Arrow refuses a slice, it tries pieces of so many values; refused pieces are read value by value."""
 
+_DATE: Final = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
+
 _ODD: Final = (b"\0", b"NaN", b"Inf")
 """Arrow reads these in another way than `json_records`."""
 
@@ -145,7 +147,6 @@ def _column(array: pa.Array, kind: pa.DataType, unit_us: int) -> pa.Array:
         return pa.ListArray.from_arrays(array.offsets, values, type=kind, mask=missing)
     if pa.types.is_timestamp(kind) and pa.types.is_integer(array.type):
         return pc.multiply_checked(array, unit_us).cast(kind)
-    if pa.types.is_date(kind) and not pc.all(pc.match_substring_regex(array, r"^\d{4}-\d{2}-\d{2}$")).as_py():
-        if array.null_count < len(array):
-            raise pa.ArrowInvalid("a date has another form")
+    if pa.types.is_date(kind) and pc.any(pc.invert(pc.match_substring_regex(array, _DATE))).as_py():
+        raise pa.ArrowInvalid("a date has another form")
     return array.cast(kind)

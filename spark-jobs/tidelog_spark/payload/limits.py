@@ -17,17 +17,14 @@ DECODED_BYTES_MAX: Final = 256 << 20
 SLICE_BYTES: Final = 16 << 20
 """So many bytes of values are decoded at once; one longer value is decoded alone."""
 
-ROWS_PER_VALUE_MAX: Final = 1 << 20
-"""The most rows in one value of the format `arrow`."""
-
 CELL_BYTES: Final = 16
 """No scalar cell of a column takes more in Arrow, apart from its text or bytes."""
 
 FIELDS_MAX: Final = 2000
 """The most fields of a payload's schema, all levels together."""
 
-SCHEMA_BYTES_MAX: Final = 4 << 20
-"""The most bytes of a schema or of a descriptor file."""
+SCHEMA_CHARACTERS_MAX: Final = 4 << 20
+"""The most characters of a schema."""
 
 
 def slices(values: pa.Array) -> Iterator[pa.Array]:

@@ -64,5 +64,9 @@ def _tell(stored: pa.RecordBatch, reasons: pa.StringArray, mode: BadRecords, par
     if mode is BadRecords.DROP:
         count = len(reasons) - reasons.null_count
         log.warning(
-            "%d bad records of %s are dropped; the first at offset %d: %s", count, partition, offset, why
+            "%d bad records of %s dropped, first at offset %d: %s",
+            count,
+            partition,
+            offset,
+            why,
         )

@@ -34,7 +34,7 @@ from pyspark.sql.types import (
 
 from tidelog.errors import InvalidRequest
 from tidelog_spark.payload.ddl import parse_ddl
-from tidelog_spark.payload.limits import DEPTH_MAX, FIELDS_MAX, SCHEMA_BYTES_MAX
+from tidelog_spark.payload.limits import DEPTH_MAX, FIELDS_MAX, SCHEMA_CHARACTERS_MAX
 
 _SCALARS: Final = (
     BooleanType, ByteType, ShortType, IntegerType, LongType, FloatType, DoubleType, DecimalType,
@@ -47,9 +47,9 @@ def parse_schema(text: str) -> StructType:
 
     Raises `InvalidRequest` if it is neither, or has types that no payload can have.
     """
-    if len(text) > SCHEMA_BYTES_MAX:
+    if len(text) > SCHEMA_CHARACTERS_MAX:
         raise InvalidRequest(
-            f"valueSchema has {len(text)} characters; at most {SCHEMA_BYTES_MAX} are allowed"
+            f"valueSchema has {len(text)} characters; at most {SCHEMA_CHARACTERS_MAX} are read"
         )
     schema = _from_json(text) if text.lstrip().startswith("{") else parse_ddl(text)
     return checked(schema)
@@ -62,9 +62,7 @@ def checked(schema: StructType) -> StructType:
     found = _nullable(schema, "value", depth=1)
     assert isinstance(found, StructType)
     if (count := sum(1 for _ in _fields(found))) > FIELDS_MAX:
-        raise InvalidRequest(
-            f"the schema of the payload has {count} fields; at most {FIELDS_MAX} are allowed"
-        )
+        raise InvalidRequest(f"the payload has {count} fields; at most {FIELDS_MAX} are allowed")
     return found
 
 
@@ -105,14 +103,12 @@ def _nullable(kind: DataType, path: str, depth: int) -> DataType:
         case MapType():
             if not isinstance(kind.keyType, StringType):
                 found = kind.keyType.simpleString()
-                raise InvalidRequest(
-                    f"the keys of {path} are {found}; keys of a payload's map must be string"
-                )
+                raise InvalidRequest(f"the keys of {path} are {found}; keys of a map must be string")
             return MapType(kind.keyType, _nullable(kind.valueType, f"{path}{{}}", depth + 1))
         case _ if type(kind) in _SCALARS:
             return kind
     raise InvalidRequest(
-        f"{path} is {kind.simpleString()}, which a payload cannot have; it may have structs, arrays, maps and "
+        f"{path} is {kind.simpleString()}; a payload may have structs, arrays, maps and "
         f"{', '.join(scalar.typeName() for scalar in _SCALARS)}"
     )
 
