@@ -64,7 +64,7 @@ class Options:
     fail_on_data_loss: bool
     headers: bool
     """Whether the schema has a column for headers."""
-    payload: payload.Payload | None
+    payload: payload.Payload | None = None
     """How values are decoded; None: they stay bytes."""
 
 

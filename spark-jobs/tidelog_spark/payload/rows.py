@@ -58,8 +58,8 @@ def _tell(stored: pa.RecordBatch, reasons: pa.StringArray, mode: BadRecords, par
     offset, why = stored.column("offset")[first].as_py(), reasons[first].as_py()
     if mode is BadRecords.FAIL:
         raise InvalidRequest(
-            f"the record {partition} at offset {offset} cannot be decoded: {why}; correct valueSchema, or set "
-            "badRecords to 'column' to keep bad records in the column _bad_record, or to 'drop'"
+            f"the record {partition} at offset {offset} cannot be decoded: {why}; correct valueSchema, or "
+            "set badRecords to 'column' to keep bad records in the column _bad_record, or to 'drop'"
         )
     if mode is BadRecords.DROP:
         count = len(reasons) - reasons.null_count

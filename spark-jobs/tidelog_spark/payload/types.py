@@ -78,8 +78,9 @@ def _from_json(text: str) -> StructType:
     except Exception as error:
         # PySpark raises whatever its parser meets: KeyError, TypeError, ParseException and others.
         raise InvalidRequest(
-            f"valueSchema begins with a brace, but is not the JSON of a Spark schema ({type(error).__name__}: "
-            f"{str(error)[:200]}); give the text of df.schema.json(), or DDL such as 'id bigint, name string'"
+            f"valueSchema begins with a brace, but is not the JSON of a Spark schema "
+            f"({type(error).__name__}: {str(error)[:200]}); "
+            f"give the text of df.schema.json(), or DDL such as 'id bigint, name string'"
         ) from None
 
 
