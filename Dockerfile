@@ -1,6 +1,6 @@
-# The images of the broker and of the operator. `make images` builds them, with docker or buildah.
+# The images of the broker, of the operator, and of Spark jobs. `make images` builds them, with docker or buildah.
 #
-# Both have the `tidelog` command too. They run as user 65532 and write nothing but /tmp and, in the broker,
+# All have the `tidelog` command too. They run as user 65532 and write nothing but /tmp and, in the broker,
 # /data, so their root may be read-only. What they share, the base and the client's libraries, is the same
 # layers in both; then come the libraries of each, and last and smallest Tidelog itself.
 #
@@ -16,7 +16,7 @@ COPY pyproject.toml /
 RUN python3 -c 'import tomllib; made = tomllib.load(open("/pyproject.toml", "rb")); project = made["project"]; \
     needs = {"build": made["build-system"]["requires"], "client": project["dependencies"], \
              **project["optional-dependencies"]}; \
-    [open(name, "w").write("\n".join(needs[name]) + "\n") for name in ("build", "client", "broker", "operator")]'
+    [open(name, "w").write("\n".join(needs[name]) + "\n") for name in ("build", "client", "broker", "operator", "spark")]'
 
 # Every package, at the version of constraints.txt. From here on the network is not needed.
 FROM ${BASE} AS packages
@@ -53,6 +53,21 @@ FROM client-libraries AS operator-libraries
 RUN $INSTALL --root /out -r /needs/operator && \
     $COMPILE -x '/kubernetes/client/(api|models)/' -s /out -p / /out/opt/tidelog/lib
 
+# Of PySpark its examples and tests are left out, and the libraries of graphs, Hive's server and machine learning.
+# Jobs write to object stores with pyarrow, so here it is whole but for its headers, sources and tests.
+FROM client-libraries AS spark-libraries
+RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
+    --mount=type=secret,id=ca.pem,target=/run/secrets/ca.pem \
+    PIP_CERT="$(ls /run/secrets/ca.pem 2>/dev/null || true)" PIP_NO_INDEX= \
+    /opt/pip/bin/pip --disable-pip-version-check --no-cache-dir wheel --quiet --wheel-dir /wheels -c /constraints.txt \
+      -r /needs/spark && \
+    $INSTALL --root /out -r /needs/spark && \
+    $INSTALL --root /out --force-reinstall --no-deps pyarrow && \
+    (cd /out/opt/tidelog/lib/python3*/site-packages/pyarrow && rm -rf include includes src tests) && cd /out/opt/tidelog/lib/python3*/site-packages/pyspark && \
+    rm -rf examples data testing licenses sbin jars/spark-mllib* jars/spark-graphx* jars/breeze* \
+      jars/spark-hive-thriftserver* jars/spark-pipelines* && \
+    $COMPILE -s /out -p / /out/opt/tidelog/lib
+
 # Tidelog, of it only what the image runs: a change in the operator leaves the broker's image as it is.
 FROM client-libraries AS client-code
 WORKDIR /src
@@ -68,6 +83,12 @@ RUN $INSTALL --no-deps --root /out . && rm /out/opt/tidelog/bin/tidelog-operator
 FROM client-code AS operator-code
 COPY operator operator
 RUN $INSTALL --no-deps --root /out . && rm /out/opt/tidelog/bin/tidelog-broker && \
+    $COMPILE -s /out -p / /out/opt/tidelog/lib
+
+FROM client-code AS spark-code
+COPY spark-jobs spark-jobs
+RUN $INSTALL --no-deps --root /out . && rm /out/opt/tidelog/bin/tidelog-broker /out/opt/tidelog/bin/tidelog-operator && \
+    install -m 755 spark-jobs/entrypoint.sh /out/opt/tidelog/bin/tidelog-spark && \
     $COMPILE -s /out -p / /out/opt/tidelog/lib
 
 # The user has a name and a home, since programs ask for both. Images of Python come without bytecode, too.
@@ -103,4 +124,27 @@ CMD ["--help"]
 ARG VERSION=unknown
 LABEL org.opencontainers.image.title="Tidelog broker" org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.description="A broker of Tidelog, a durable log with Arrow inside" \
+      org.opencontainers.image.version="${VERSION}"
+
+# Driver and executors of Ingestions. Java is Debian's: DEBIAN_MIRROR is for bases without a list of packages.
+FROM runtime AS spark
+USER root
+ARG JAVA=openjdk-17-jre-headless
+ARG DEBIAN_MIRROR=http://deb.debian.org/debian
+RUN if [ -z "$(ls /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null)" ]; then \
+      . /etc/os-release && echo "deb $DEBIAN_MIRROR $VERSION_CODENAME main" >/etc/apt/sources.list; fi && \
+    apt-get -q update && apt-get -q install -y --no-install-recommends "$JAVA" tini procps && \
+    ln -s /usr/lib/jvm/java-*-openjdk-* /opt/java && \
+    rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/log/apt /var/log/dpkg.log /usr/share/doc /usr/share/man && \
+    ln -s "$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib", vars={"base": "/opt/tidelog"}))')/pyspark" \
+      /opt/spark
+ENV JAVA_HOME=/opt/java SPARK_HOME=/opt/spark PYSPARK_PYTHON=/opt/tidelog/bin/python3
+USER 65532:65532
+COPY --from=spark-libraries /out /
+COPY --from=spark-code /out /
+ENTRYPOINT ["tidelog-spark"]
+CMD ["python3", "-m", "tidelog_spark.jobs", "--help"]
+ARG VERSION=unknown
+LABEL org.opencontainers.image.title="Tidelog Spark" org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.description="Driver and executors of Spark jobs that read and write Tidelog" \
       org.opencontainers.image.version="${VERSION}"

@@ -157,6 +157,9 @@ class Liveness:
         for producer in self._clients.producers:
             if not producer.idle:
                 yield f"producer {producer.name} still waits for an answer"
+        for sink in self._clients.sinks:
+            if not sink.idle:
+                yield f"job {sink.name} has not committed its last batch"
         yield from self._nats.reasons()
         for reader in self._clients.readers:
             key = self._cluster.keys[reader.place]

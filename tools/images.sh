@@ -3,13 +3,15 @@
 #
 # It uses docker if the docker daemon answers, otherwise buildah. Unchanged layers are not built again.
 #
-#   TARGETS   the images, in this order; "broker operator" unless set. The tests in e2e/ also use `nats`, a NATS
+#   TARGETS   the images, in this order; "broker operator" unless set; `spark` is
+#             the image of Ingestions. The tests in e2e/ also use `nats`, a NATS
 #             server, and `client`, Python with the clients of Tidelog and NATS, which is made from `broker`
 #   IMAGES    the prefix of the names; tidelog unless set, which gives tidelog/broker:0.1.0
 #   TAG       the tag, and the version label; the version of pyproject.toml unless set.
 #             Another tag for the same files takes some seconds and gives an image of its own
 #   BASE      the base image, with Python 3.11 or newer and its venv module; the Dockerfile's unless set.
 #             `debian`: an image that tools/base-image.sh makes, for machines that reach no registry
+#   DEBIAN_MIRROR  the mirror for Debian's Java in the image spark; the Dockerfile's unless set
 #   OUT       a folder: each image is also written there, as broker.tar and so on, for
 #             `ctr --namespace k8s.io images import` and `docker load`
 #   ENGINE    docker or buildah, instead of the engine that is found
@@ -143,9 +145,10 @@ readonly engine id_format work authorities base
 for target in $targets; do
   case $target in
     broker | operator) build "$target" Dockerfile ;;
+    spark) build spark Dockerfile ${DEBIAN_MIRROR:+--build-arg "DEBIAN_MIRROR=$DEBIAN_MIRROR"} ;;
     nats) build nats e2e/Dockerfile ;;
     client) build client e2e/Dockerfile --build-arg "BROKER=$(name_of broker)" ;;
-    *) fail "there is no image $target; the images are broker, operator, nats and client." ;;
+    *) fail "there is no image $target; the images are broker, operator, spark, nats and client." ;;
   esac
   [[ -z $out ]] || write "$target"
   name_of "$target"

@@ -131,10 +131,11 @@ class Assembly:
             make_threads=platform.threads,
         )
         self._admin = AdminService(broker, controller, platform.new_id)
+        self._log = LogService(broker, controller)
         self.handing_over = HandingOver(broker.partitions, controller.session.report_settled)
         self.services: Sequence[tuple[ServiceDescriptor, object]] = (
             (metadata_pb2.DESCRIPTOR.services_by_name["Metadata"], MetadataService(controller)),
-            (log_pb2.DESCRIPTOR.services_by_name["Log"], LogService(broker)),
+            (log_pb2.DESCRIPTOR.services_by_name["Log"], self._log),
             (admin_pb2.DESCRIPTOR.services_by_name["Admin"], self._admin),
         )
 
@@ -249,6 +250,8 @@ class Assembly:
             self.broker.links.refused(broker)
 
     async def serve_call(self, rpc: str, request: bytes) -> bytes:
+        if rpc in self._log.forwarding:
+            return await self._log.forwarding.serve_call(rpc, request)
         return await self._admin.serve_call(rpc, request)
 
     # --- what it shows
@@ -314,6 +317,7 @@ def _limits(settings: Settings) -> BrokerLimits:
         flush_threads=settings.flush_threads,
         catch_up_threads=settings.catch_up_threads,
         decode_threads=settings.decode_threads,
+        projection_threads=settings.projection_threads,
         fetch_decoded_bytes_max=settings.fetch_decoded_bytes_max,
         fetch_answer_bytes_max=settings.fetch_answer_bytes_max,
         message_bytes_max=settings.message_bytes_max,

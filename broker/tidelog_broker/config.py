@@ -121,21 +121,29 @@ class Settings(BaseSettings):
     decode_threads: int = Field(
         default=2, ge=1, le=64, description="How many threads turn batches into plain records for readers."
     )
+    projection_threads: int = Field(
+        default=1,
+        ge=1,
+        le=64,
+        description="How many threads filter batches for readers that ask for some columns, subjects or keys "
+        "(Fetch with the format PROJECTED). It bounds the processors that filtering takes from producers: "
+        "further readers wait for their turn.",
+    )
     fetch_decoded_bytes_max: int = Field(
         default=256 * MIB,
         ge=4 * MIB,
         description="How many bytes are decoded at a time for all readers of plain records together (Fetch "
-        "with the format RECORDS). Further readers wait for their turn. A batch that needs more is refused. "
-        "Answers with one large record that clients have not taken yet may use half of this in addition. "
-        "Bytes.",
+        "with the format RECORDS), and as many again for all readers of projections (PROJECTED). Further "
+        "readers wait for their turn. A batch that needs more is refused. Answers with one large record that "
+        "clients have not taken yet may use half of this in addition. Bytes.",
     )
     fetch_answer_bytes_max: int = Field(
         default=256 * MIB,
         ge=4 * MIB,
-        description="How many bytes are held for all readers of batches together (Fetch with the format "
-        "VERBATIM): in answers that they have not taken yet, and in batches that were read ahead. One client "
-        "address may use a quarter of it. Above this limit, answers are smaller, and a batch of more than "
-        "64 KiB waits for its turn. Bytes.",
+        description="How many bytes are held for all readers of batches and of projections together (Fetch "
+        "with the formats VERBATIM and PROJECTED): in answers that they have not taken yet, and in batches "
+        "that were read ahead. One client address may use a quarter of it. Above this limit, answers are "
+        "smaller, and a batch of more than 64 KiB waits for its turn. Bytes.",
     )
     validation_threads: int = Field(
         default=2, ge=1, le=64, description="How many threads check large batches and requests of clients."

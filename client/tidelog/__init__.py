@@ -4,13 +4,15 @@ What belongs here: the names that applications import. Begin with `connect`. Nam
 for applications.
 
 - `client`, `producer`, `reader`, `admin`, `cluster_admin`  the asyncio client
+- `sink`           writes the batches of a job exactly once, for the Spark sink
 - `blocking`       the same without asyncio
 - `records`, `model`, `errors`  the format, the values, the errors
 - `history`        checks what producers and readers saw
 - `placement`      chooses brokers for replicas and leaders
 - `testing`        a cluster in memory
 - `cli`            the command line
-- `_producing`, `_reading`, `_blocking`, `_connecting`, `_options`, `_arguments`  the parts of the client
+- `_producing`, `_sinking`, `_reading`, `_blocking`, `_connecting`, `_options`, `_arguments`  the parts of
+the client
 - `wire`, `cluster_wire`, `large_field`  values to messages and back
 - `wording`        lists in a sentence for users
 - `without_pandas` keeps pyarrow from importing pandas
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from tidelog.client import Client as Client
     from tidelog.client import connect as connect
     from tidelog.errors import TidelogError as TidelogError
+    from tidelog.model import AfterBytes as AfterBytes
     from tidelog.model import Durability as Durability
     from tidelog.model import Position as Position
     from tidelog.model import Receipt as Receipt
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
     from tidelog.reader import Reader as Reader
 
 _WHERE = {
+    "AfterBytes": "model",
     "Client": "client",
     "ClientOptions": "_options",
     "Durability": "model",

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from operator import index
-from typing import Final
+from typing import Final, TypeVar
 
 from tidelog.errors import InvalidRequest
-from tidelog.model import Headers
+from tidelog.model import Headers, Projection
 from tidelog.records.limits import HEADERS_PER_RECORD_MAX
+
+T = TypeVar("T")
 
 GivenHeaders = Mapping[str, "bytes | None"] | Iterable[tuple[str, "bytes | None"]]
 """The forms in which a caller may give headers."""
@@ -158,3 +160,31 @@ def _as_text(text: object, name: str, field: str = "") -> str:
     except UnicodeEncodeError:
         raise wrong_type(name, text, "valid Unicode text", field) from None
     return text
+
+
+def as_projection(columns: object, subject_filter: object, keys: object) -> Projection | None:
+    """What a reader wants of the records; None: all of them, whole."""
+    if columns is None and subject_filter is None and keys is None:
+        return None
+    if isinstance(subject_filter, str):
+        subject_filter = (subject_filter,)
+    return Projection(
+        _some("columns", columns, str, "a sequence of names of columns"),
+        _some("subject_filter", subject_filter, str, "a NATS subject, or a sequence of them"),
+        _some("keys", keys, bytes, "a sequence of bytes"),
+    )
+
+
+def _some(name: str, given: object, kind: type[T], right: str) -> tuple[T, ...]:
+    """The entries of an argument, at least one; none if it was not given."""
+    if given is None:
+        return ()
+    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
+        raise wrong_type(name, given, right)
+    found = tuple(given)
+    if not found:
+        raise InvalidRequest(f"{name} is empty; give at least one, or leave it out", field=name)
+    for one in found:
+        if not isinstance(one, kind):
+            raise wrong_type(f"an entry of {name}", one, f"of type {kind.__name__}", name)
+    return found

@@ -17,9 +17,11 @@ from tidelog._connecting.channels import Channels
 from tidelog._connecting.metadata import Metadata
 from tidelog._connecting.retry import retrying
 from tidelog._options import ClientOptions
-from tidelog.errors import InvalidRequest
+from tidelog._reading.find_positions import PositionSearch, Starts
+from tidelog.errors import InvalidRequest, StreamNotFound
 from tidelog.model import (
     Durability,
+    FoundPositions,
     NatsAck,
     Retention,
     StreamDescription,
@@ -197,14 +199,30 @@ class Admin:
                 return found
 
     async def offsets(self, name: str, partitions: Sequence[int] | None = None) -> dict[int, tuple[int, int]]:
-        """(log start offset, high watermark) by partition."""
-        stream = await self._metadata.refresh(name)
-        numbers = range(len(stream.partitions)) if partitions is None else partitions
-        found: dict[int, tuple[int, int]] = {}
-        for number in numbers:
-            answer = await self._partition_offsets(stream, number)
-            found[number] = (answer.log_start_offset, answer.high_watermark)
-        return found
+        """(log start offset, high watermark) by partition. Raises `StreamNotFound`, `PartitionNotFound`."""
+        starts: Starts = "earliest" if partitions is None else dict.fromkeys(partitions, "earliest")
+        found = (await self.find_positions({name: starts})).get(name)
+        if found is None:
+            raise StreamNotFound(f"there is no stream {name}", stream=name)
+        for error in found.errors.values():
+            raise error
+        return {
+            number: (place.log_start_offset, place.high_watermark)
+            for number, place in sorted(found.positions.items())
+        }
+
+    async def find_positions(self, starts: Mapping[str, Starts]) -> dict[str, FoundPositions]:
+        """The position of a start in the partitions of many streams, with one request to each leader.
+
+        `starts` has for each stream one start for all its partitions, or a mapping of partitions to starts
+        (`Client.reader` describes a start). A stream that does not exist is not in the answer. A start that
+        is no position of its log is an error of its partition (`FoundPositions.errors`). Raises a retriable
+        error if a leader does not answer within `retry_timeout_s`.
+        """
+        search = PositionSearch(self._channels, self._metadata, starts)
+        return await search.run(
+            timeout_s=self._options.retry_timeout_s, policy=self._options.retry, rng=self._rng
+        )
 
     async def delete_records(self, name: str, partition: int, before_offset: int | None = None) -> int:
         """Deletes the records below an offset and returns the new log start offset.
@@ -221,19 +239,6 @@ class Admin:
 
         answer = await self._at_leader(stream, partition, delete, repeat_indefinite=before_offset is not None)
         return answer.log_start_offset
-
-    async def _partition_offsets(self, stream: StreamDescription, partition: int) -> log_pb2.PartitionOffsets:
-        wanted = log_pb2.FetchPartition(stream_id=stream.stream_id, partition=partition, earliest=True)
-
-        async def ask(channel: BrokerChannel) -> log_pb2.PartitionOffsets:
-            request = log_pb2.OffsetsRequest(partitions=[wanted])
-            answer = await channel.log.Offsets(request, timeout=self._options.request_timeout_s)
-            found = answer.partitions[0]
-            if found.HasField("error"):
-                raise wire.error_from_proto(found.error)
-            return found
-
-        return await self._at_leader(stream, partition, ask, repeat_indefinite=True)
 
     async def _at_leader(
         self,

@@ -13,21 +13,21 @@ several at a time. Methods may be called from any thread except the loop's own.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from functools import wraps
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
 
 import pyarrow as pa
 
-from tidelog import client, producer, reader
+from tidelog import client, producer, reader, sink
 from tidelog._blocking.loop_thread import LoopThread
 from tidelog._blocking.producer import Producer
 from tidelog._reading.consumed import Consumed
 from tidelog._reading.fetching import FetchedBatch
 from tidelog.model import Position, Record
 
-__all__ = ["Client", "Producer", "Reader", "connect"]
+__all__ = ["Client", "Producer", "Reader", "Sink", "SinkAttempt", "connect"]
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -70,6 +70,8 @@ class Client:
     describe_cluster = _blocking(client.Client.describe_cluster)
     describe_replicas = _blocking(client.Client.describe_replicas)
     offsets = _blocking(client.Client.offsets)
+    find_positions = _blocking(client.Client.find_positions)
+    positions = _blocking(client.Client.positions)
     delete_records = _blocking(client.Client.delete_records)
     list_reassignments = _blocking(client.Client.list_reassignments)
     cordon = _blocking(client.Client.cordon)
@@ -108,6 +110,10 @@ class Client:
 
         return Reader(self.thread, self.thread.run(make()))
 
+    def sink(self, stream: str) -> Sink:
+        """A sink of a job that repeats its work after failures, and writes to one stream."""
+        return Sink(self.thread, self.client.sink(stream))
+
     def close(self) -> None:
         """Closes the client, its readers and its producers."""
         self.thread.run(self.client.close())
@@ -145,6 +151,7 @@ class Reader:
 
     def __iter__(self) -> Iterator[Record]:
         """The records. The iteration ends at `end`; without `follow` at the high watermark of the start."""
+        self._reader.check_whole_records()
         while True:
             row = self._consumed.next_row()
             if row is not None:
@@ -165,6 +172,7 @@ class Reader:
 
     def batches(self, *, with_offsets: bool = False) -> Iterator[pa.RecordBatch]:
         """The columns of the batches; `with_offsets` adds the column ``offset``."""
+        with_offsets = with_offsets or self._reader.gives_offsets
         for batch in self.fetched_batches():
             yield batch.with_offsets() if with_offsets else batch.columns
 
@@ -181,6 +189,76 @@ class Reader:
         self.close()
 
     def _next(self) -> FetchedBatch | None:
-        if not self._here:
-            self._here.extend(self._thread.run(self._reader.arrived()))
-        return self._here.popleft() if self._here else None
+        while True:
+            if not self._here:
+                self._here.extend(self._thread.run(self._reader.arrived()))
+            if not self._here:
+                return None
+            batch = self._here.popleft()
+            if not self._consumed.passes(batch):
+                return batch
+
+
+class Sink:
+    """A sink; `tidelog.sink.Sink` describes the methods."""
+
+    def __init__(self, thread: LoopThread, inner: sink.Sink) -> None:
+        self._thread = thread
+        self._sink = inner
+
+    def __repr__(self) -> str:
+        return f"<blocking {self._sink!r}>"
+
+    def begin_run(self) -> int:
+        """The number of a new run, greater than that of every run before in this cluster."""
+        return self._thread.run(self._sink.begin_run())
+
+    def open(self, name: str, *, run: int, batch_id: int, once: bool = False) -> sink.OpenBatch:
+        """Opens a batch of the sink `name` for a run; earlier runs and batches of the sink are over."""
+        return self._thread.run(self._sink.open(name, run=run, batch_id=batch_id, once=once))
+
+    def attempt(
+        self, batch: sink.OpenBatch, task: int, *, compression: Literal["none", "lz4", "zstd"] = "none"
+    ) -> SinkAttempt:
+        """An attempt of a task; close it, or use it with ``with``."""
+        made = self._thread.run(self._sink.attempt(batch, task, compression=compression))
+        return SinkAttempt(self._thread, made)
+
+    def verify(self, batch: sink.OpenBatch, expected: Mapping[int, Mapping[int, sink.TaskRows]]) -> None:
+        """Checks that the log has exactly the rows that the tasks of a run have reported."""
+        self._thread.run(self._sink.verify(batch, expected))
+
+    def close(self, name: str, run: int) -> None:
+        """Forgets a sink of one batch that is written."""
+        self._thread.run(self._sink.close(name, run))
+
+
+class SinkAttempt:
+    """An attempt of a task; `tidelog.sink.SinkAttempt` describes the methods."""
+
+    def __init__(self, thread: LoopThread, inner: sink.SinkAttempt) -> None:
+        self._thread = thread
+        self._attempt = inner
+
+    def __repr__(self) -> str:
+        return f"<blocking {self._attempt!r}>"
+
+    def write(self, columns: pa.RecordBatch, partition: int) -> None:
+        """Takes rows for a partition; waits while too many bytes are on their way."""
+        self._thread.run(self._attempt.write(columns, partition))
+
+    def finish(self) -> dict[int, sink.TaskRows]:
+        """Writes the rest and waits until all rows are committed; returns the rows of each partition."""
+        return self._thread.run(self._attempt.finish())
+
+    def close(self) -> None:
+        """Ends the attempt; rows on their way may still be written."""
+        self._thread.run(self._attempt.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()

@@ -8,16 +8,18 @@ from types import TracebackType
 from typing import Any, Literal, Self
 from weakref import WeakKeyDictionary
 
-from tidelog._arguments import check_str, wrong_type
+from tidelog._arguments import as_projection, check_str, wrong_type
 from tidelog._connecting.broker_channel import Dial, dial
 from tidelog._connecting.channels import Channels
 from tidelog._connecting.hedging import first_contact
 from tidelog._connecting.metadata import Metadata
 from tidelog._options import ClientOptions, ProducerOptions, ReaderOptions
 from tidelog.cluster_admin import ClusterAdmin
-from tidelog.errors import InvalidRequest
+from tidelog.errors import InvalidRequest, StreamNotFound
+from tidelog.model import Position, id_text
 from tidelog.producer import Producer
 from tidelog.reader import End, Reader, Start
+from tidelog.sink import Sink
 
 
 def connect(
@@ -95,16 +97,26 @@ class Client(ClusterAdmin):
         stream_id: bytes | None = None,
         follow: bool = True,
         on_truncated: Literal["error", "rewind", "earliest", "latest"] = "error",
+        columns: Sequence[str] | None = None,
+        subject_filter: str | Sequence[str] | None = None,
+        keys: Sequence[bytes] | None = None,
         options: ReaderOptions | None = None,
     ) -> Reader:
         """A reader of one stream.
 
-        `start` is "earliest", "latest", an offset, a `Position`, a datetime with a time zone, or a mapping
-        of partitions to these. `end` is the first offset not to read, "latest", or a mapping. `partitions`
-        limits the reader to these. Give `stream_id` together with saved positions: if the stream was
-        deleted and created again, the reader raises `StreamNotFound` instead of reading the new one.
+        `start` is "earliest", "latest", an offset, a `Position`, a datetime with a time zone, `AfterBytes`,
+        or a mapping of partitions to these. `end` is the first offset not to read, "latest", a
+        datetime, or a mapping. A datetime means the first record with this timestamp or a later one.
+        `partitions` limits the reader to these. Give `stream_id` together with saved positions: if the
+        stream was deleted and created again, the reader raises `StreamNotFound` instead of reading the new
+        one.
         Without `follow` it stops at the high watermark that it finds at the start. `options` has more
         settings; give it instead of `follow` and `on_truncated`.
+
+        The broker sends only what is wanted: `columns` names some of key, value, headers, subject, timestamp
+        and offset. `subject_filter` is a NATS subject with wildcards, or some of them: only records whose
+        subject matches one of them are sent. `keys`: only records with one of these keys are sent. A reader
+        with `columns` gives batches, no single records.
         """
         given = ReaderOptions(follow=follow, on_truncated=on_truncated)
         if options is not None and given != ReaderOptions():
@@ -122,9 +134,31 @@ class Client(ClusterAdmin):
             end=end,
             partitions=partitions,
             stream_id=stream_id,
+            projection=as_projection(columns, subject_filter, keys),
         )
         self._readers[reader] = None
         return reader
+
+    def sink(self, stream: str) -> Sink:
+        """A sink of a job that repeats its work after failures, and writes to one stream."""
+        check_str("stream", stream)
+        return Sink(stream, self._channels, self._metadata, self._options, self._rng)
+
+    async def positions(
+        self, stream: str, starts: Mapping[int, Start], *, stream_id: bytes | None = None
+    ) -> dict[int, Position]:
+        """What each start means now, by partition, with the epoch of the record before it if there is one.
+
+        `starts` and `stream_id` are as for `reader`. Nothing is read. Raises `OffsetOutOfRange` or
+        `LogTruncated` for a position that the log does not have.
+        """
+        found = (await self.find_positions({stream: starts})).get(stream)
+        if found is None or (stream_id is not None and found.stream_id != stream_id):
+            which = stream if stream_id is None else f"{stream} with id {id_text(stream_id)}"
+            raise StreamNotFound(f"there is no stream {which}", stream=stream)
+        for error in found.errors.values():
+            raise error
+        return {number: place.position for number, place in found.positions.items()}
 
     async def open(self) -> Self:
         """Connects to the first broker that answers; ``async with`` and ``await`` call it."""

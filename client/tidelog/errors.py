@@ -187,6 +187,12 @@ class DuplicateSequence(TidelogError):
     code = "DUPLICATE_SEQUENCE"
 
 
+class IndeterminateReplay(TidelogError):
+    """A sink writes a batch again with other rows than those in the log (S2). Nothing was appended."""
+
+    code = "INDETERMINATE_REPLAY"
+
+
 class UnexpectedOffset(TidelogError):
     """The log end offset is not the `expected_offset` of the conditional append (R9)."""
 

@@ -6,12 +6,12 @@ This module has the consumer's side: what the consumer asked for, and what it ha
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
-from typing import Final, NamedTuple, Self, TypeVar
+from typing import NamedTuple, Self, TypeVar
 
 import pyarrow as pa
 
@@ -22,16 +22,13 @@ from tidelog._options import ReaderOptions
 from tidelog._reading.calls import FetchCalls
 from tidelog._reading.consumed import Consumed
 from tidelog._reading.fetching import FetchedBatch, FetchState
-from tidelog._reading.start_and_end import End, Places, Start
+from tidelog._reading.start_and_end import End, Places, Start, in_parallel
 from tidelog.errors import InvalidRequest, TidelogError
-from tidelog.model import Position, Record
+from tidelog.model import Position, Projection, Record
 
 __all__ = ["End", "Reader", "Start"]
 
 T = TypeVar("T")
-
-PLACES_AT_ONCE_MAX: Final = 50
-"""The partitions whose start and end are requested at a time."""
 
 
 class _Ending(NamedTuple):
@@ -60,9 +57,12 @@ class Reader:
         end: End | Mapping[int, End] | None,
         partitions: Sequence[int] | None,
         stream_id: bytes | None,
+        projection: Projection | None,
     ) -> None:
         self.stream = stream
         self.options = options
+        self.projection = projection
+        """Which columns of which records it reads; None: all of them."""
         check_str("stream", stream)
         check_stream_id(stream_id)
         self._start: Start | dict[int, Start] = _by_partition("start", start)
@@ -70,7 +70,7 @@ class Reader:
         self._wanted = None if partitions is None else _numbers(partitions)
         self._stream_id = stream_id
         self._places = Places(stream, channels, metadata, options, rng)
-        self._calls = FetchCalls(self._places, channels, options, rng)
+        self._calls = FetchCalls(self._places, channels, options, rng, projection)
         self._states: dict[int, FetchState] = {}
         self._consumed = Consumed()
         self._set_aside: _Ending | None = None
@@ -103,12 +103,26 @@ class Reader:
 
     async def __anext__(self) -> Record:
         """The next record. It stops at `end`; without `follow` at the high watermark of the start."""
+        self.check_whole_records()
         while (row := self._consumed.next_row()) is None:
             batch = await self._next()
             if batch is None:
                 raise StopAsyncIteration
             self._consumed.open(batch)
         return row
+
+    def check_whole_records(self) -> None:
+        """Raises `InvalidRequest` if this reader gets only some columns."""
+        if self.projection is not None and self.projection.columns:
+            raise InvalidRequest(
+                f"the reader has only the columns {', '.join(self.projection.columns)}, which make no whole "
+                "records: read its batches, or leave out `columns`"
+            )
+
+    @property
+    def gives_offsets(self) -> bool:
+        """Whether the offset is one of the columns that it was asked for."""
+        return self.projection is not None and "offset" in self.projection.columns
 
     async def fetched_batches(self) -> AsyncIterator[FetchedBatch]:
         """The batches with their offsets in the log, as the leader stored them."""
@@ -118,8 +132,9 @@ class Reader:
     async def batches(self, *, with_offsets: bool = False) -> AsyncIterator[pa.RecordBatch]:
         """The columns of the batches: value and timestamp, and key, headers and subject if present.
 
-        `with_offsets` adds the column ``offset`` (int64).
+        `with_offsets` adds the column ``offset`` (int64). A reader with `columns` gives only those.
         """
+        with_offsets = with_offsets or self.gives_offsets
         while (batch := await self.next_batch()) is not None:
             yield batch.with_offsets() if with_offsets else batch.columns
 
@@ -134,9 +149,9 @@ class Reader:
     async def arrived(self) -> list[FetchedBatch]:
         """Waits for the first batch and returns all that have arrived; an empty list after the last.
 
-        `tidelog.blocking` uses it. The batches do not count as consumed.
+        `tidelog.blocking` uses it. The batches do not count as consumed, and some may have no rows.
         """
-        first = await self._next()
+        first = await self._next_arrived()
         if first is None:
             return []
         found = [first, *self._batches]
@@ -150,6 +165,13 @@ class Reader:
         return found
 
     async def _next(self) -> FetchedBatch | None:
+        """The next batch with rows; None after the last."""
+        while (batch := await self._next_arrived()) is not None:
+            if not self._consumed.passes(batch):
+                return batch
+        return None
+
+    async def _next_arrived(self) -> FetchedBatch | None:
         while not self._batches:
             if self._closed:
                 raise InvalidRequest("the reader is closed; make another one")
@@ -194,7 +216,9 @@ class Reader:
         numbers = list(range(count)) if self._wanted is None else sorted(set(self._wanted))
         for number in numbers:
             Metadata.check_partition(stream, number)
-        places = await self._all_places(numbers)
+        places = await in_parallel(
+            [partial(self._places.between, number, *self._asked(number)) for number in numbers]
+        )
         # If something fails before this line, the next read tries again.
         self._begun = True
         for number, (start, end) in zip(numbers, places, strict=True):
@@ -205,23 +229,6 @@ class Reader:
             self._calls.begin(self, unended)
         else:
             self._ended = True
-
-    async def _all_places(self, numbers: Sequence[int]) -> list[tuple[Position, int | None]]:
-        """The start and the end in each partition, requested in parallel."""
-        places: list[tuple[Position, int | None]] = []
-        for at in range(0, len(numbers), PLACES_AT_ONCE_MAX):
-            found = await asyncio.gather(
-                *(
-                    self._places.between(number, *self._asked(number))
-                    for number in numbers[at : at + PLACES_AT_ONCE_MAX]
-                ),
-                return_exceptions=True,
-            )
-            for place in found:
-                if isinstance(place, BaseException):
-                    raise place
-                places.append(place)
-        return places
 
     def _asked(self, number: int) -> tuple[Start, End | None]:
         """The start and the end that the caller gave for one partition."""

@@ -240,6 +240,17 @@ def position_from_proto(message: log_pb2.Position) -> model.Position:
     return model.Position(message.offset, epoch)
 
 
+def projection_to_proto(projection: model.Projection) -> log_pb2.Projection:
+    return log_pb2.Projection(
+        columns=projection.columns, subject_filter=projection.subject_filter, keys=projection.keys
+    )
+
+
+def projection_from_proto(message: log_pb2.Projection) -> model.Projection:
+    """The projection of a request; raises `InvalidRequest`."""
+    return model.Projection(tuple(message.columns), tuple(message.subject_filter), tuple(message.keys))
+
+
 def headers_to_proto(headers: model.Headers) -> list[common_pb2.Header]:
     return [common_pb2.Header(name=name, value=value) for name, value in headers]
 

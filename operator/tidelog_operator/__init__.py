@@ -8,6 +8,8 @@ The operator keeps no state of its own: after a crash at any point it observes a
 One reconciliation of a Cluster reads, plans, and then writes:
 
 - `model`, `listeners`, `field_values`  manifests as values
+- `ingestions`                        Ingestions, their runs and reports as values
+- `drivers`                           asks the drivers of Ingestions for their reports
 - `brokers`, `sizes`                    the client of a Cluster's brokers, and their last answers
 - `plan/`                               pure: from the observed state to actions
 - `resources/`                          pure: the manifests of the objects that a Cluster needs
@@ -18,6 +20,7 @@ One reconciliation of a Cluster reads, plans, and then writes:
 Around it:
 
 - `reconcile`       one reconciliation of one Cluster and its Streams
+- `reconcile_ingestions`  one reconciliation of the Ingestions of one Cluster
 - `reconcile_loop`  one task per Cluster: runs reconciliations after changes, periodically, and after failures
 - `kubernetes/`     the API: requests, watches, the cache of watched objects, leader election
 - `http`            serves /metrics, /healthz and /readyz

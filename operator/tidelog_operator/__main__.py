@@ -108,7 +108,7 @@ def run(
 
 @app.command()
 def apply_definitions(folder: Path = FOLDER, kubeconfig: str = KUBECONFIG) -> None:
-    """Create or update the CustomResourceDefinitions of Clusters and Streams from files.
+    """Create or update the CustomResourceDefinitions of Tidelog from files.
 
     Returns when the API server serves them.
     """

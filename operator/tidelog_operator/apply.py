@@ -9,7 +9,7 @@ error like any other: the next plan observes it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, assert_never
 
 import structlog
@@ -19,7 +19,8 @@ from tidelog.errors import InvalidRequest, StreamNotFound, TidelogError, Version
 from tidelog_operator import actions as do
 from tidelog_operator.kubernetes.api import KUBE_FAILURES, Kube, Outdated, reason_of
 from tidelog_operator.kubernetes.objects import Objects, key_of
-from tidelog_operator.model import STREAM, ClusterObject, Manifest, ObjectKey, StreamClaim, StreamObject
+from tidelog_operator.model import STREAM, CustomResource, Manifest, ObjectKey, StreamClaim, StreamObject
+from tidelog_operator.plan.ingestions import IngestionDecision
 from tidelog_operator.plan.streams import Decision
 from tidelog_operator.reporting.events import attempt
 from tidelog_operator.reporting.reports import Reports
@@ -59,7 +60,7 @@ class Applier:
         self._reports = reports
         self._free = asyncio.Semaphore(AT_ONCE_MAX)
         self.errors: dict[ObjectKey, str] = {}
-        """Errors by Stream."""
+        """Errors by Stream or Ingestion."""
         self.cluster_error = ""
         """The error of the Cluster; empty: no error."""
         self.independent_error = ""
@@ -77,7 +78,7 @@ class Applier:
 
     async def cluster(
         self,
-        one: ClusterObject | None,
+        one: CustomResource | None,
         actions: Sequence[do.ClusterAction],
         independent: Sequence[do.ClusterAction] = (),
     ) -> None:
@@ -92,19 +93,22 @@ class Applier:
             failed = await self._attempt(action, one)
             self.independent_error = self.independent_error or failed or ""
 
-    async def decisions(self, decisions: Sequence[Decision]) -> None:
+    async def ingestions(self, decisions: Iterable[IngestionDecision]) -> None:
+        await self.decisions(decisions)
+
+    async def decisions(self, decisions: Iterable[Decision | IngestionDecision]) -> None:
         async with asyncio.TaskGroup() as group:
             for one in decisions:
                 if one.actions:
                     group.create_task(self._decision(one))
 
-    async def retained(self, one: ClusterObject | None, actions: Sequence[do.RetainStream]) -> None:
+    async def retained(self, one: CustomResource | None, actions: Sequence[do.RetainStream]) -> None:
         """Runs last. No user waits for these actions; after a failure the next reconciliation tries again."""
         for action in actions:
             if await self._attempt(action, one):
                 return
 
-    async def _decision(self, decision: Decision) -> None:
+    async def _decision(self, decision: Decision | IngestionDecision) -> None:
         async with self._free:
             for action in decision.actions:
                 failed = await self._attempt(action, decision.object)
@@ -114,7 +118,7 @@ class Applier:
                     return
 
     async def _attempt(
-        self, action: do.StreamAction | do.ClusterAction, one: StreamObject | ClusterObject | None
+        self, action: do.StreamAction | do.ClusterAction, one: CustomResource | None
     ) -> str | None:
         """Returns None after success, else the error. An empty error: this operator is not the leader, or the
         version that the action depends on is outdated, and a watch will deliver the change."""
@@ -152,9 +156,7 @@ class Applier:
         self._reports.failed(one, action, why)
         return why
 
-    async def _execute(
-        self, action: do.StreamAction | do.ClusterAction, one: StreamObject | ClusterObject | None
-    ) -> bool:
+    async def _execute(self, action: do.StreamAction | do.ClusterAction, one: CustomResource | None) -> bool:
         """Returns whether the action changed anything, as far as the answer tells."""
         match action:
             case do.AddFinalizer(kind):
@@ -261,9 +263,10 @@ class Applier:
                 f"The {kind} {key.name} has lost labels that the operator needs to find it. Set "
                 f"{', '.join(lost)}."
             )
+        mine = owner["kind"]
         raise NotOwned(
-            f"The {kind} {key.name} already exists and does not belong to this Cluster, so the operator "
-            "does not overwrite it. Delete it, or create the Cluster with another name."
+            f"The {kind} {key.name} already exists and does not belong to this {mine}, so the operator "
+            f"does not overwrite it. Delete it, or create the {mine} with another name."
         )
 
     async def _check_deleted(self, claim: StreamClaim) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
 from tidelog.model import Durability, NatsAck, Retention, StreamSettings
 from tidelog_operator.field_values import choice, duration_ms, size_bytes
@@ -15,6 +15,7 @@ GROUP: Final = "tidelog.io"
 VERSION: Final = "v1alpha1"
 STREAM: Final = "Stream"
 CLUSTER: Final = "Cluster"
+INGESTION: Final = "Ingestion"
 
 FINALIZER: Final = "tidelog.io/operator"
 """The finalizer of a Stream with `deletionPolicy: Delete`: the Stream is removed only after its records.
@@ -157,8 +158,23 @@ class UnreadableCluster:
     why: str
 
 
-CustomResource: TypeAlias = StreamObject | ClusterObject | UnreadableCluster
-"""An object with a status that the operator writes."""
+class CustomResource(Protocol):
+    """An object with a status that the operator writes."""
+
+    kind: ClassVar[str]
+
+    @property
+    def key(self) -> ObjectKey: ...
+
+    @property
+    def uid(self) -> str: ...
+
+    @property
+    def version(self) -> str:
+        """The object's resourceVersion."""
+
+    @property
+    def status(self) -> Manifest: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +214,7 @@ def read_stream(manifest: Manifest) -> StreamObject:
         policy = choice(DeletionPolicy, "deletionPolicy", spec["deletionPolicy"])
         settings = _settings(spec)
     except (ValueError, KeyError, TypeError) as error:
-        unreadable = _why_unreadable(error)
+        unreadable = why_unreadable(error)
     return StreamObject(
         key=ObjectKey(meta["namespace"], meta["name"]),
         uid=meta["uid"],
@@ -231,7 +247,7 @@ def read_cluster(manifest: Manifest) -> ClusterObject | UnreadableCluster:
     try:
         spec = _cluster_spec(manifest["spec"])
     except (ValueError, KeyError, TypeError) as error:
-        why, version = _why_unreadable(error), meta["resourceVersion"]
+        why, version = why_unreadable(error), meta["resourceVersion"]
         return UnreadableCluster(key, meta["uid"], meta["generation"], version, status, why)
     return ClusterObject(
         key=key,
@@ -244,7 +260,8 @@ def read_cluster(manifest: Manifest) -> ClusterObject | UnreadableCluster:
     )
 
 
-def _why_unreadable(error: Exception) -> str:
+def why_unreadable(error: Exception) -> str:
+    """Returns why a spec that passed the schema cannot be read."""
     what = f"the field {error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
     return (
         f"This operator cannot read the spec: {what}. If the spec was written for a newer version of "

@@ -30,7 +30,7 @@ from tidelog_operator.apply import Applier
 from tidelog_operator.brokers import Brokers
 from tidelog_operator.kubernetes.api import Kube
 from tidelog_operator.kubernetes.objects import Objects
-from tidelog_operator.model import CLUSTER, STREAM, ClusterObject, CustomResource, ObjectKey
+from tidelog_operator.model import CLUSTER, INGESTION, STREAM, ClusterObject, CustomResource, ObjectKey
 from tidelog_operator.plan.balancing import plan_leaders
 from tidelog_operator.plan.cluster import ClusterDecision, plan_cluster
 from tidelog_operator.plan.owned import Owned
@@ -70,6 +70,9 @@ LIST_SECONDS: Final = 300.0
 LISTED: Final = (
     (CLUSTER, ""),
     (STREAM, ""),
+    (INGESTION, ""),
+    ("CronJob", CLUSTER_LABEL),
+    ("Job", CLUSTER_LABEL),
     ("StatefulSet", CLUSTER_LABEL),
     ("Service", CLUSTER_LABEL),
     ("PodDisruptionBudget", CLUSTER_LABEL),
@@ -136,6 +139,8 @@ class Reconciler:
         self._conflicts: Counter[tuple[str, ObjectKey]] = Counter()
         """Reconciliations in a row with a version conflict, by Cluster or Stream."""
         self._began = self._loop.time()
+        self.streams: frozenset[str] | None = None
+        """Names of the Cluster's streams at the last reconciliation; None: no broker answered."""
 
     async def close(self) -> None:
         await self._brokers.close()
@@ -154,6 +159,7 @@ class Reconciler:
             await self._list()
         for _ in range(PASSES_MAX):
             view, unreachable = await self._observe()
+            self.streams = frozenset(view.streams) if view is not None and _has_controller(view) else None
             state = (self._objects.version, self._brokers.version)
             if view is not None and state == self._idle_at:
                 return

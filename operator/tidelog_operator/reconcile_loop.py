@@ -16,6 +16,7 @@ from tidelog_operator.kubernetes.api import Kube
 from tidelog_operator.kubernetes.objects import Objects
 from tidelog_operator.model import ObjectKey
 from tidelog_operator.reconcile import Reconciler
+from tidelog_operator.reconcile_ingestions import IngestionReconciler
 from tidelog_operator.reporting.reports import Reports
 
 log = structlog.get_logger(__name__)
@@ -69,7 +70,8 @@ class ReconcileLoop:
             requeued.set()
 
     async def _run(self, cluster: ObjectKey) -> None:
-        reconciler = Reconciler(cluster, self.objects, self._kube, self._reports, self._leads)
+        parts = (cluster, self.objects, self._kube, self._reports, self._leads)
+        reconciler, ingestions = Reconciler(*parts), IngestionReconciler(*parts)
         requeued, failures, term = self._requeued[cluster], 0, self._term
         try:
             while self._is_needed(cluster):
@@ -86,9 +88,11 @@ class ReconcileLoop:
                 if term != self._term:
                     term = self._term
                     reconciler.forget()
+                    ingestions.forget()
                 try:
                     with self._reports.reconciliation(cluster):
                         await reconciler.reconcile()
+                        await ingestions.reconcile(reconciler.streams)
                     failures = 0
                 except Exception:
                     failures += 1
@@ -101,8 +105,10 @@ class ReconcileLoop:
             await reconciler.close()
 
     def _is_needed(self, cluster: ObjectKey) -> bool:
-        """Whether the Cluster exists or a Stream names it; else the task can end until the next change."""
+        """Whether the Cluster exists, or a Stream or an Ingestion names it; else the task can end until the
+        next change."""
         objects = self.objects
         if cluster in objects.clusters or cluster in objects.unreadable_clusters:
             return True
-        return any(one.cluster == cluster.name for one in objects.streams_of(cluster.namespace))
+        streams = any(one.cluster == cluster.name for one in objects.streams_of(cluster.namespace))
+        return streams or bool(objects.ingestions_of(cluster))

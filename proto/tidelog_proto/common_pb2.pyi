@@ -54,6 +54,8 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     DUPLICATE_SEQUENCE: _ErrorCode.ValueType  # 83
     UNEXPECTED_OFFSET: _ErrorCode.ValueType  # 84
     PRECEDING_FAILED: _ErrorCode.ValueType  # 85
+    INDETERMINATE_REPLAY: _ErrorCode.ValueType  # 86
+    """A sink writes a batch again with other rows than those in the log (S2)."""
     RESOURCE_EXHAUSTED: _ErrorCode.ValueType  # 100
     """The broker cannot do it now."""
     DISK_FULL: _ErrorCode.ValueType  # 101
@@ -99,6 +101,8 @@ OUT_OF_ORDER_SEQUENCE: ErrorCode.ValueType  # 82
 DUPLICATE_SEQUENCE: ErrorCode.ValueType  # 83
 UNEXPECTED_OFFSET: ErrorCode.ValueType  # 84
 PRECEDING_FAILED: ErrorCode.ValueType  # 85
+INDETERMINATE_REPLAY: ErrorCode.ValueType  # 86
+"""A sink writes a batch again with other rows than those in the log (S2)."""
 RESOURCE_EXHAUSTED: ErrorCode.ValueType  # 100
 """The broker cannot do it now."""
 DISK_FULL: ErrorCode.ValueType  # 101

@@ -32,6 +32,8 @@ class _FetchFormatEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FetchForm
     """
     RECORDS: _FetchFormat.ValueType  # 1
     """Plain records, for clients that have no Arrow."""
+    PROJECTED: _FetchFormat.ValueType  # 2
+    """Some columns of the records that match (`projection`): filtered and encoded by the broker."""
 
 class FetchFormat(_FetchFormat, metaclass=_FetchFormatEnumTypeWrapper): ...
 
@@ -41,6 +43,8 @@ first and last batch that it did not ask for, and checks both CRCs.
 """
 RECORDS: FetchFormat.ValueType  # 1
 """Plain records, for clients that have no Arrow."""
+PROJECTED: FetchFormat.ValueType  # 2
+"""Some columns of the records that match (`projection`): filtered and encoded by the broker."""
 Global___FetchFormat: _TypeAlias = FetchFormat  # noqa: Y015
 
 @_typing.final
@@ -55,6 +59,7 @@ class ProduceRequest(_message.Message):
     RESET_FIELD_NUMBER: _builtins.int
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
     BATCH_FIELD_NUMBER: _builtins.int
+    SINK_RUN_FIELD_NUMBER: _builtins.int
     request_id: _builtins.int
     """Echoed in the answer; the client's choice."""
     stream_id: _builtins.bytes
@@ -70,6 +75,8 @@ class ProduceRequest(_message.Message):
     """
     batch: _builtins.bytes
     """One record batch: 80-byte header and Arrow body."""
+    sink_run: _builtins.int
+    """The run that writes, for a batch whose producer id is of a sink (S3)."""
     def __init__(
         self,
         *,
@@ -81,10 +88,11 @@ class ProduceRequest(_message.Message):
         reset: _builtins.bool = ...,
         timeout_ms: _builtins.int | None = ...,
         batch: _builtins.bytes = ...,
+        sink_run: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_offset", b"_expected_offset", "_timeout_ms", b"_timeout_ms", "expected_offset", b"expected_offset", "timeout_ms", b"timeout_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_offset", b"_expected_offset", "_timeout_ms", b"_timeout_ms", "acks", b"acks", "batch", b"batch", "expected_offset", b"expected_offset", "partition", b"partition", "request_id", b"request_id", "reset", b"reset", "stream_id", b"stream_id", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_offset", b"_expected_offset", "_timeout_ms", b"_timeout_ms", "acks", b"acks", "batch", b"batch", "expected_offset", b"expected_offset", "partition", b"partition", "request_id", b"request_id", "reset", b"reset", "sink_run", b"sink_run", "stream_id", b"stream_id", "timeout_ms", b"timeout_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__expected_offset: _TypeAlias = _typing.Literal["expected_offset"]  # noqa: Y015
     _WhichOneofArgType__expected_offset: _TypeAlias = _typing.Literal["_expected_offset", b"_expected_offset"]  # noqa: Y015
@@ -311,6 +319,34 @@ class Position(_message.Message):
 Global___Position: _TypeAlias = Position  # noqa: Y015
 
 @_typing.final
+class AfterBytes(_message.Message):
+    """The edge between two batches behind about so many bytes of the log. Only sizes are looked at, no records."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    START_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    bytes: _builtins.int
+    """Batches as they are stored, at least 1: as many whole batches as fit, but at least one batch."""
+    @_builtins.property
+    def start(self) -> Global___Position:
+        """The bytes are counted from the beginning of the batch with this offset on."""
+
+    def __init__(
+        self,
+        *,
+        start: Global___Position | None = ...,
+        bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["start", b"start"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "start", b"start"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AfterBytes: _TypeAlias = AfterBytes  # noqa: Y015
+
+@_typing.final
 class FetchPartition(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -320,6 +356,7 @@ class FetchPartition(_message.Message):
     EARLIEST_FIELD_NUMBER: _builtins.int
     LATEST_FIELD_NUMBER: _builtins.int
     TIMESTAMP_US_FIELD_NUMBER: _builtins.int
+    AFTER_BYTES_FIELD_NUMBER: _builtins.int
     END_OFFSET_FIELD_NUMBER: _builtins.int
     stream_id: _builtins.bytes
     partition: _builtins.int
@@ -333,6 +370,10 @@ class FetchPartition(_message.Message):
     """The first offset not to send."""
     @_builtins.property
     def position(self) -> Global___Position: ...
+    @_builtins.property
+    def after_bytes(self) -> Global___AfterBytes:
+        """The high watermark, if fewer bytes are there."""
+
     def __init__(
         self,
         *,
@@ -342,15 +383,16 @@ class FetchPartition(_message.Message):
         earliest: _builtins.bool = ...,
         latest: _builtins.bool = ...,
         timestamp_us: _builtins.int = ...,
+        after_bytes: Global___AfterBytes | None = ...,
         end_offset: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_end_offset", b"_end_offset", "earliest", b"earliest", "end_offset", b"end_offset", "latest", b"latest", "position", b"position", "start", b"start", "timestamp_us", b"timestamp_us"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_end_offset", b"_end_offset", "after_bytes", b"after_bytes", "earliest", b"earliest", "end_offset", b"end_offset", "latest", b"latest", "position", b"position", "start", b"start", "timestamp_us", b"timestamp_us"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_end_offset", b"_end_offset", "earliest", b"earliest", "end_offset", b"end_offset", "latest", b"latest", "partition", b"partition", "position", b"position", "start", b"start", "stream_id", b"stream_id", "timestamp_us", b"timestamp_us"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_end_offset", b"_end_offset", "after_bytes", b"after_bytes", "earliest", b"earliest", "end_offset", b"end_offset", "latest", b"latest", "partition", b"partition", "position", b"position", "start", b"start", "stream_id", b"stream_id", "timestamp_us", b"timestamp_us"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__end_offset: _TypeAlias = _typing.Literal["end_offset"]  # noqa: Y015
     _WhichOneofArgType__end_offset: _TypeAlias = _typing.Literal["_end_offset", b"_end_offset"]  # noqa: Y015
-    _WhichOneofReturnType_start: _TypeAlias = _typing.Literal["position", "earliest", "latest", "timestamp_us"]  # noqa: Y015
+    _WhichOneofReturnType_start: _TypeAlias = _typing.Literal["position", "earliest", "latest", "timestamp_us", "after_bytes"]  # noqa: Y015
     _WhichOneofArgType_start: _TypeAlias = _typing.Literal["start", b"start"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__end_offset) -> _WhichOneofReturnType__end_offset | None: ...
@@ -358,6 +400,42 @@ class FetchPartition(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType_start) -> _WhichOneofReturnType_start | None: ...
 
 Global___FetchPartition: _TypeAlias = FetchPartition  # noqa: Y015
+
+@_typing.final
+class Projection(_message.Message):
+    """Which columns of which records; at least one of the three is given."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COLUMNS_FIELD_NUMBER: _builtins.int
+    SUBJECT_FILTER_FIELD_NUMBER: _builtins.int
+    KEYS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Of key, value, headers, subject, timestamp and offset. The offset is always sent. Empty: all columns."""
+
+    @_builtins.property
+    def subject_filter(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """NATS subjects, with wildcards: only records whose subject matches one of them."""
+
+    @_builtins.property
+    def keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """Only records with one of these keys."""
+
+    def __init__(
+        self,
+        *,
+        columns: _abc.Iterable[_builtins.str] | None = ...,
+        subject_filter: _abc.Iterable[_builtins.str] | None = ...,
+        keys: _abc.Iterable[_builtins.bytes] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "keys", b"keys", "subject_filter", b"subject_filter"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Projection: _TypeAlias = Projection  # noqa: Y015
 
 @_typing.final
 class FetchRequest(_message.Message):
@@ -369,6 +447,7 @@ class FetchRequest(_message.Message):
     RESPONSE_BYTES_MAX_FIELD_NUMBER: _builtins.int
     HEARTBEAT_MS_FIELD_NUMBER: _builtins.int
     OWN_REPLICA_FIELD_NUMBER: _builtins.int
+    PROJECTION_FIELD_NUMBER: _builtins.int
     format: Global___FetchFormat.ValueType
     follow: _builtins.bool
     """false: a partition ends when it has reached the high watermark of the call's start."""
@@ -382,6 +461,10 @@ class FetchRequest(_message.Message):
     """
     @_builtins.property
     def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___FetchPartition]: ...
+    @_builtins.property
+    def projection(self) -> Global___Projection:
+        """With the format PROJECTED."""
+
     def __init__(
         self,
         *,
@@ -391,10 +474,11 @@ class FetchRequest(_message.Message):
         response_bytes_max: _builtins.int | None = ...,
         heartbeat_ms: _builtins.int | None = ...,
         own_replica: _builtins.bool = ...,
+        projection: Global___Projection | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_heartbeat_ms", b"_heartbeat_ms", "_response_bytes_max", b"_response_bytes_max", "heartbeat_ms", b"heartbeat_ms", "response_bytes_max", b"response_bytes_max"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_heartbeat_ms", b"_heartbeat_ms", "_response_bytes_max", b"_response_bytes_max", "heartbeat_ms", b"heartbeat_ms", "projection", b"projection", "response_bytes_max", b"response_bytes_max"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_heartbeat_ms", b"_heartbeat_ms", "_response_bytes_max", b"_response_bytes_max", "follow", b"follow", "format", b"format", "heartbeat_ms", b"heartbeat_ms", "own_replica", b"own_replica", "partitions", b"partitions", "response_bytes_max", b"response_bytes_max"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_heartbeat_ms", b"_heartbeat_ms", "_response_bytes_max", b"_response_bytes_max", "follow", b"follow", "format", b"format", "heartbeat_ms", b"heartbeat_ms", "own_replica", b"own_replica", "partitions", b"partitions", "projection", b"projection", "response_bytes_max", b"response_bytes_max"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__heartbeat_ms: _TypeAlias = _typing.Literal["heartbeat_ms"]  # noqa: Y015
     _WhichOneofArgType__heartbeat_ms: _TypeAlias = _typing.Literal["_heartbeat_ms", b"_heartbeat_ms"]  # noqa: Y015
@@ -421,6 +505,7 @@ class FetchResponse(_message.Message):
     END_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     HEARTBEAT_FIELD_NUMBER: _builtins.int
+    PROJECTED_FIELD_NUMBER: _builtins.int
     index: _builtins.int
     """Index into the request's partitions."""
     log_start_offset: _builtins.int
@@ -429,6 +514,10 @@ class FetchResponse(_message.Message):
     log_end_offset: _builtins.int
     batches: _builtins.bytes
     """Whole batches, one after the other."""
+    projected: _builtins.bytes
+    """Projected batches (docs/storage-format.md), one after the other. Each says which offsets it is about:
+    they follow one another from the position of the request on, also where no record matched.
+    """
     @_builtins.property
     def next(self) -> Global___Position:
         """Where to continue. After the items of this answer."""
@@ -460,12 +549,13 @@ class FetchResponse(_message.Message):
         end: Global___EndOfPartition | None = ...,
         error: _common_pb2.Error | None = ...,
         heartbeat: Global___Heartbeat | None = ...,
+        projected: _builtins.bytes = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["batches", b"batches", "end", b"end", "error", b"error", "heartbeat", b"heartbeat", "item", b"item", "next", b"next", "records", b"records"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["batches", b"batches", "end", b"end", "error", b"error", "heartbeat", b"heartbeat", "item", b"item", "next", b"next", "projected", b"projected", "records", b"records"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batches", b"batches", "end", b"end", "error", b"error", "heartbeat", b"heartbeat", "high_watermark", b"high_watermark", "index", b"index", "item", b"item", "log_end_offset", b"log_end_offset", "log_start_offset", b"log_start_offset", "next", b"next", "records", b"records"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batches", b"batches", "end", b"end", "error", b"error", "heartbeat", b"heartbeat", "high_watermark", b"high_watermark", "index", b"index", "item", b"item", "log_end_offset", b"log_end_offset", "log_start_offset", b"log_start_offset", "next", b"next", "projected", b"projected", "records", b"records"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_item: _TypeAlias = _typing.Literal["batches", "records", "end", "error", "heartbeat"]  # noqa: Y015
+    _WhichOneofReturnType_item: _TypeAlias = _typing.Literal["batches", "records", "end", "error", "heartbeat", "projected"]  # noqa: Y015
     _WhichOneofArgType_item: _TypeAlias = _typing.Literal["item", b"item"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_item) -> _WhichOneofReturnType_item | None: ...
 
@@ -677,6 +767,259 @@ class InitProducerResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___InitProducerResponse: _TypeAlias = InitProducerResponse  # noqa: Y015
+
+@_typing.final
+class BeginSinkRunRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BeginSinkRunRequest: _TypeAlias = BeginSinkRunRequest  # noqa: Y015
+
+@_typing.final
+class BeginSinkRunResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_FIELD_NUMBER: _builtins.int
+    run: _builtins.int
+    def __init__(
+        self,
+        *,
+        run: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BeginSinkRunResponse: _TypeAlias = BeginSinkRunResponse  # noqa: Y015
+
+@_typing.final
+class OpenSinkRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
+    BATCH_ID_FIELD_NUMBER: _builtins.int
+    STREAM_ID_FIELD_NUMBER: _builtins.int
+    ONCE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """The sink's name, the same for all runs of a query."""
+    run: _builtins.int
+    batch_id: _builtins.int
+    """Such as the number of Spark's micro-batch. It grows; the newest batch may be written again."""
+    stream_id: _builtins.bytes
+    """The stream that the sink writes to, always the same."""
+    once: _builtins.bool
+    """The sink writes this batch only, and is forgotten after CloseSink."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        run: _builtins.int = ...,
+        batch_id: _builtins.int = ...,
+        stream_id: _builtins.bytes = ...,
+        once: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_id", b"batch_id", "name", b"name", "once", b"once", "run", b"run", "stream_id", b"stream_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OpenSinkRequest: _TypeAlias = OpenSinkRequest  # noqa: Y015
+
+@_typing.final
+class OpenSinkResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SINK_FIELD_NUMBER: _builtins.int
+    BATCH_TIME_US_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    sink: _builtins.int
+    """Producer ids of its tasks are 2^63 + sink * 2^32 + task; bytes 60-63 of a batch's header are the batch id."""
+    batch_time_us: _builtins.int
+    """The same in every run that writes this batch: the timestamp of records without a timestamp. Microseconds."""
+    partitions: _builtins.int
+    """The same in every run that writes this batch: over so many partitions its records are spread."""
+    def __init__(
+        self,
+        *,
+        sink: _builtins.int = ...,
+        batch_time_us: _builtins.int = ...,
+        partitions: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_time_us", b"batch_time_us", "partitions", b"partitions", "sink", b"sink"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OpenSinkResponse: _TypeAlias = OpenSinkResponse  # noqa: Y015
+
+@_typing.final
+class DescribeSinkRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SINK_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
+    STREAM_ID_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    TASK_FIELD_NUMBER: _builtins.int
+    sink: _builtins.int
+    run: _builtins.int
+    """The newest run."""
+    stream_id: _builtins.bytes
+    task: _builtins.int
+    """Only this task; absent: all tasks."""
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        sink: _builtins.int = ...,
+        run: _builtins.int = ...,
+        stream_id: _builtins.bytes = ...,
+        partitions: _abc.Iterable[_builtins.int] | None = ...,
+        task: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_task", b"_task", "task", b"task"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_task", b"_task", "partitions", b"partitions", "run", b"run", "sink", b"sink", "stream_id", b"stream_id", "task", b"task"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__task: _TypeAlias = _typing.Literal["task"]  # noqa: Y015
+    _WhichOneofArgType__task: _TypeAlias = _typing.Literal["_task", b"_task"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__task) -> _WhichOneofReturnType__task | None: ...
+
+Global___DescribeSinkRequest: _TypeAlias = DescribeSinkRequest  # noqa: Y015
+
+@_typing.final
+class DescribeSinkResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___SinkPartition]:
+        """One for each partition of the request, in order."""
+
+    def __init__(
+        self,
+        *,
+        partitions: _abc.Iterable[Global___SinkPartition] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partitions", b"partitions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeSinkResponse: _TypeAlias = DescribeSinkResponse  # noqa: Y015
+
+@_typing.final
+class SinkPartition(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BATCH_ID_FIELD_NUMBER: _builtins.int
+    TASKS_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    batch_id: _builtins.int
+    """The newest batch in the partition; absent: the sink has written nothing here."""
+    @_builtins.property
+    def tasks(self) -> _containers.RepeatedCompositeFieldContainer[Global___SinkTaskRows]:
+        """The tasks of this batch that have written here."""
+
+    @_builtins.property
+    def error(self) -> _common_pb2.Error: ...
+    def __init__(
+        self,
+        *,
+        batch_id: _builtins.int | None = ...,
+        tasks: _abc.Iterable[Global___SinkTaskRows] | None = ...,
+        error: _common_pb2.Error | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_batch_id", b"_batch_id", "batch_id", b"batch_id", "error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_batch_id", b"_batch_id", "batch_id", b"batch_id", "error", b"error", "tasks", b"tasks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__batch_id: _TypeAlias = _typing.Literal["batch_id"]  # noqa: Y015
+    _WhichOneofArgType__batch_id: _TypeAlias = _typing.Literal["_batch_id", b"_batch_id"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__batch_id) -> _WhichOneofReturnType__batch_id | None: ...
+
+Global___SinkPartition: _TypeAlias = SinkPartition  # noqa: Y015
+
+@_typing.final
+class SinkTaskRows(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASK_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    CHAIN_FIELD_NUMBER: _builtins.int
+    task: _builtins.int
+    rows: _builtins.int
+    """Of the batch, in the log: also the sequence of the next record."""
+    chain: _builtins.int
+    """Of the body CRCs of the task's record batches: next = CRC-32C(previous ‖ body CRC), both u32 little-endian,
+    from 0 on.
+    """
+    def __init__(
+        self,
+        *,
+        task: _builtins.int = ...,
+        rows: _builtins.int = ...,
+        chain: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chain", b"chain", "rows", b"rows", "task", b"task"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SinkTaskRows: _TypeAlias = SinkTaskRows  # noqa: Y015
+
+@_typing.final
+class CloseSinkRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    run: _builtins.int
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        run: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "run", b"run"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CloseSinkRequest: _TypeAlias = CloseSinkRequest  # noqa: Y015
+
+@_typing.final
+class CloseSinkResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CloseSinkResponse: _TypeAlias = CloseSinkResponse  # noqa: Y015
 
 @_typing.final
 class DeleteRecordsRequest(_message.Message):

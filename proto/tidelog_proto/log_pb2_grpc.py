@@ -59,6 +59,26 @@ class LogStub:
                 request_serializer=tidelog__proto_dot_log__pb2.InitProducerRequest.SerializeToString,
                 response_deserializer=tidelog__proto_dot_log__pb2.InitProducerResponse.FromString,
                 _registered_method=True)
+        self.BeginSinkRun = channel.unary_unary(
+                '/tidelog.v1.Log/BeginSinkRun',
+                request_serializer=tidelog__proto_dot_log__pb2.BeginSinkRunRequest.SerializeToString,
+                response_deserializer=tidelog__proto_dot_log__pb2.BeginSinkRunResponse.FromString,
+                _registered_method=True)
+        self.OpenSink = channel.unary_unary(
+                '/tidelog.v1.Log/OpenSink',
+                request_serializer=tidelog__proto_dot_log__pb2.OpenSinkRequest.SerializeToString,
+                response_deserializer=tidelog__proto_dot_log__pb2.OpenSinkResponse.FromString,
+                _registered_method=True)
+        self.DescribeSink = channel.unary_unary(
+                '/tidelog.v1.Log/DescribeSink',
+                request_serializer=tidelog__proto_dot_log__pb2.DescribeSinkRequest.SerializeToString,
+                response_deserializer=tidelog__proto_dot_log__pb2.DescribeSinkResponse.FromString,
+                _registered_method=True)
+        self.CloseSink = channel.unary_unary(
+                '/tidelog.v1.Log/CloseSink',
+                request_serializer=tidelog__proto_dot_log__pb2.CloseSinkRequest.SerializeToString,
+                response_deserializer=tidelog__proto_dot_log__pb2.CloseSinkResponse.FromString,
+                _registered_method=True)
         self.DeleteRecords = channel.unary_unary(
                 '/tidelog.v1.Log/DeleteRecords',
                 request_serializer=tidelog__proto_dot_log__pb2.DeleteRecordsRequest.SerializeToString,
@@ -105,6 +125,35 @@ class LogServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def BeginSinkRun(self, request, context):
+        """A number for a run of a sink (S3). The numbers ascend over the whole cluster, so a later run has a greater one.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def OpenSink(self, request, context):
+        """A run of a sink begins to write a batch. Earlier runs and batches of the sink are over. Safe to repeat.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DescribeSink(self, request, context):
+        """What the newest batch of a sink has written to partitions that this broker leads, committed. No earlier run
+        writes to these partitions after the answer.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CloseSink(self, request, context):
+        """A sink of one batch has written it: the cluster forgets the sink, and no run of it can write any more.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DeleteRecords(self, request, context):
         """Moves the log start offset forward: what lies below may be forgotten.
         """
@@ -139,6 +188,26 @@ def add_LogServicer_to_server(servicer, server):
                     servicer.InitProducer,
                     request_deserializer=tidelog__proto_dot_log__pb2.InitProducerRequest.FromString,
                     response_serializer=tidelog__proto_dot_log__pb2.InitProducerResponse.SerializeToString,
+            ),
+            'BeginSinkRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.BeginSinkRun,
+                    request_deserializer=tidelog__proto_dot_log__pb2.BeginSinkRunRequest.FromString,
+                    response_serializer=tidelog__proto_dot_log__pb2.BeginSinkRunResponse.SerializeToString,
+            ),
+            'OpenSink': grpc.unary_unary_rpc_method_handler(
+                    servicer.OpenSink,
+                    request_deserializer=tidelog__proto_dot_log__pb2.OpenSinkRequest.FromString,
+                    response_serializer=tidelog__proto_dot_log__pb2.OpenSinkResponse.SerializeToString,
+            ),
+            'DescribeSink': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeSink,
+                    request_deserializer=tidelog__proto_dot_log__pb2.DescribeSinkRequest.FromString,
+                    response_serializer=tidelog__proto_dot_log__pb2.DescribeSinkResponse.SerializeToString,
+            ),
+            'CloseSink': grpc.unary_unary_rpc_method_handler(
+                    servicer.CloseSink,
+                    request_deserializer=tidelog__proto_dot_log__pb2.CloseSinkRequest.FromString,
+                    response_serializer=tidelog__proto_dot_log__pb2.CloseSinkResponse.SerializeToString,
             ),
             'DeleteRecords': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteRecords,
@@ -281,6 +350,114 @@ class Log:
             '/tidelog.v1.Log/InitProducer',
             tidelog__proto_dot_log__pb2.InitProducerRequest.SerializeToString,
             tidelog__proto_dot_log__pb2.InitProducerResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def BeginSinkRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tidelog.v1.Log/BeginSinkRun',
+            tidelog__proto_dot_log__pb2.BeginSinkRunRequest.SerializeToString,
+            tidelog__proto_dot_log__pb2.BeginSinkRunResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def OpenSink(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tidelog.v1.Log/OpenSink',
+            tidelog__proto_dot_log__pb2.OpenSinkRequest.SerializeToString,
+            tidelog__proto_dot_log__pb2.OpenSinkResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeSink(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tidelog.v1.Log/DescribeSink',
+            tidelog__proto_dot_log__pb2.DescribeSinkRequest.SerializeToString,
+            tidelog__proto_dot_log__pb2.DescribeSinkResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CloseSink(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tidelog.v1.Log/CloseSink',
+            tidelog__proto_dot_log__pb2.CloseSinkRequest.SerializeToString,
+            tidelog__proto_dot_log__pb2.CloseSinkResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -44,6 +44,16 @@ class LogStub:
     """A producer id for idempotent produce (R8). No other id may stand in a batch: one that was never given is refused
     with UNKNOWN_PRODUCER, 0 and ids with the top bit set with INVALID_REQUEST.
     """
+    BeginSinkRun: _grpc.UnaryUnaryMultiCallable[_log_pb2.BeginSinkRunRequest, _log_pb2.BeginSinkRunResponse]
+    """A number for a run of a sink (S3). The numbers ascend over the whole cluster, so a later run has a greater one."""
+    OpenSink: _grpc.UnaryUnaryMultiCallable[_log_pb2.OpenSinkRequest, _log_pb2.OpenSinkResponse]
+    """A run of a sink begins to write a batch. Earlier runs and batches of the sink are over. Safe to repeat."""
+    DescribeSink: _grpc.UnaryUnaryMultiCallable[_log_pb2.DescribeSinkRequest, _log_pb2.DescribeSinkResponse]
+    """What the newest batch of a sink has written to partitions that this broker leads, committed. No earlier run
+    writes to these partitions after the answer.
+    """
+    CloseSink: _grpc.UnaryUnaryMultiCallable[_log_pb2.CloseSinkRequest, _log_pb2.CloseSinkResponse]
+    """A sink of one batch has written it: the cluster forgets the sink, and no run of it can write any more."""
     DeleteRecords: _grpc.UnaryUnaryMultiCallable[_log_pb2.DeleteRecordsRequest, _log_pb2.DeleteRecordsResponse]
     """Moves the log start offset forward: what lies below may be forgotten."""
 
@@ -63,6 +73,16 @@ class LogAsyncStub(LogStub):
     """A producer id for idempotent produce (R8). No other id may stand in a batch: one that was never given is refused
     with UNKNOWN_PRODUCER, 0 and ids with the top bit set with INVALID_REQUEST.
     """
+    BeginSinkRun: _aio.UnaryUnaryMultiCallable[_log_pb2.BeginSinkRunRequest, _log_pb2.BeginSinkRunResponse]  # type: ignore[assignment]
+    """A number for a run of a sink (S3). The numbers ascend over the whole cluster, so a later run has a greater one."""
+    OpenSink: _aio.UnaryUnaryMultiCallable[_log_pb2.OpenSinkRequest, _log_pb2.OpenSinkResponse]  # type: ignore[assignment]
+    """A run of a sink begins to write a batch. Earlier runs and batches of the sink are over. Safe to repeat."""
+    DescribeSink: _aio.UnaryUnaryMultiCallable[_log_pb2.DescribeSinkRequest, _log_pb2.DescribeSinkResponse]  # type: ignore[assignment]
+    """What the newest batch of a sink has written to partitions that this broker leads, committed. No earlier run
+    writes to these partitions after the answer.
+    """
+    CloseSink: _aio.UnaryUnaryMultiCallable[_log_pb2.CloseSinkRequest, _log_pb2.CloseSinkResponse]  # type: ignore[assignment]
+    """A sink of one batch has written it: the cluster forgets the sink, and no run of it can write any more."""
     DeleteRecords: _aio.UnaryUnaryMultiCallable[_log_pb2.DeleteRecordsRequest, _log_pb2.DeleteRecordsResponse]  # type: ignore[assignment]
     """Moves the log start offset forward: what lies below may be forgotten."""
 
@@ -109,6 +129,40 @@ class LogServicer(metaclass=_abc_1.ABCMeta):
         """A producer id for idempotent produce (R8). No other id may stand in a batch: one that was never given is refused
         with UNKNOWN_PRODUCER, 0 and ids with the top bit set with INVALID_REQUEST.
         """
+
+    @_abc_1.abstractmethod
+    def BeginSinkRun(
+        self,
+        request: _log_pb2.BeginSinkRunRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_log_pb2.BeginSinkRunResponse, _abc.Awaitable[_log_pb2.BeginSinkRunResponse]]:
+        """A number for a run of a sink (S3). The numbers ascend over the whole cluster, so a later run has a greater one."""
+
+    @_abc_1.abstractmethod
+    def OpenSink(
+        self,
+        request: _log_pb2.OpenSinkRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_log_pb2.OpenSinkResponse, _abc.Awaitable[_log_pb2.OpenSinkResponse]]:
+        """A run of a sink begins to write a batch. Earlier runs and batches of the sink are over. Safe to repeat."""
+
+    @_abc_1.abstractmethod
+    def DescribeSink(
+        self,
+        request: _log_pb2.DescribeSinkRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_log_pb2.DescribeSinkResponse, _abc.Awaitable[_log_pb2.DescribeSinkResponse]]:
+        """What the newest batch of a sink has written to partitions that this broker leads, committed. No earlier run
+        writes to these partitions after the answer.
+        """
+
+    @_abc_1.abstractmethod
+    def CloseSink(
+        self,
+        request: _log_pb2.CloseSinkRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_log_pb2.CloseSinkResponse, _abc.Awaitable[_log_pb2.CloseSinkResponse]]:
+        """A sink of one batch has written it: the cluster forgets the sink, and no run of it can write any more."""
 
     @_abc_1.abstractmethod
     def DeleteRecords(

@@ -10,6 +10,7 @@ from typing import Any, Final
 from simulator.clients.client import SimClient
 from simulator.clients.producers import SimProducer, SimSingleSend
 from simulator.clients.readers import SimReader
+from simulator.clients.sinks import SimSink
 from simulator.cluster import Cluster
 from simulator.kernel.processes import unhandled
 from tidelog.history import History
@@ -26,6 +27,7 @@ class Population:
         self.history = History()
         self.producers: list[SimProducer] = []
         self.readers: list[SimReader] = []
+        self.sinks: list[SimSink] = []
         self._single_sends: list[SimSingleSend] = []
 
     def __repr__(self) -> str:
@@ -46,9 +48,12 @@ class Population:
                 )  # fmt: skip
             for _ in range(plan.readers):
                 self.readers.append(SimReader(checks, key, *self._client(names[key[0]], key[1], place)))
+            for _ in range(plan.sinks):
+                client = self._client(names[key[0]], key[1], place)
+                self.sinks.append(SimSink(checks, *client, pause_us=plan.produce_pause_us))
 
     def _client(self, stream: str, partition: int, place: int) -> tuple[Any, ...]:
-        name = 1 + len(self.producers) + len(self.readers)
+        name = 1 + len(self.producers) + len(self.readers) + len(self.sinks)
         return *self._surroundings(name), stream, partition, place
 
     def _surroundings(self, name: int) -> tuple[Any, ...]:
@@ -64,10 +69,12 @@ class Population:
         """Asks the producers to send no more."""
         for producer in self.producers:
             producer.stopped = True
+        for sink in self.sinks:
+            sink.stopped = True
 
     @property
     def all(self) -> list[SimClient]:
-        return [*self.producers, *self.readers, *self._single_sends]
+        return [*self.producers, *self.readers, *self.sinks, *self._single_sends]
 
     @property
     def acknowledged(self) -> int:

@@ -12,6 +12,7 @@ mutation is the name of its function. `plant` registers them; the other modules 
 - `stores`, `disks`         the order of writes to the disk, and the recovery at a start
 - `clocks`, `recoveries`    clocks, old volumes, and forced recoveries
 - `send_window`, `nats`     the client library, and the recorder
+- `sinks`                   batches of jobs that are written exactly once
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from simulator.mutations import (
     roles,
     rounds,
     send_window,
+    sinks,
     stores,
 )
 from simulator.mutations.plant import SEEDS_MAX, Mutation, mutations, patched, uncaught_mutations
@@ -56,6 +58,7 @@ __all__ = [
     "roles",
     "rounds",
     "send_window",
+    "sinks",
     "stores",
     "uncaught_mutations",
 ]

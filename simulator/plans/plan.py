@@ -84,6 +84,8 @@ class Plan:
     readers: int
     produce_pause_us: int
     network: Conditions
+    sinks: int = 0
+    """Jobs with a sink, for each partition."""
     impatient: float = 0.0
     """Probability that a producer's delivery timeout is shorter than its request timeout. Such a producer
     achieves little while brokers are down for long."""

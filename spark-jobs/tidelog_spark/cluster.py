@@ -8,13 +8,24 @@ from __future__ import annotations
 
 import atexit
 import gc
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
-from tidelog import FetchedBatch, blocking
-from tidelog.model import Position
+from tidelog import ReaderOptions, blocking
+from tidelog.errors import TidelogError
+from tidelog.model import FoundPositions, Position
 from tidelog.reader import Start
 from tidelog_spark.offsets import Range
+from tidelog_spark.options import Retries
+
+T = TypeVar("T")
+
+INTERNAL_PREFIX: Final = "__"
+"""Names of streams that belong to Tidelog itself. A pattern never chooses them."""
+
+log = logging.getLogger(__name__)
 
 _clusters: dict[tuple[str, ...], Cluster] = {}
 
@@ -38,16 +49,6 @@ def close_all() -> None:
         _clusters.popitem()[1].close()
 
 
-@dataclass(frozen=True, slots=True)
-class StreamState:
-    """The start and the end of the log of each partition of a stream."""
-
-    name: str
-    stream_id: bytes
-    log_start_offsets: Mapping[int, int]
-    high_watermarks: Mapping[int, int]
-
-
 class Cluster:
     """A connected client of one cluster."""
 
@@ -61,37 +62,51 @@ class Cluster:
     def close(self) -> None:
         self._client.close()
 
-    def state(self, name: str) -> StreamState:
-        """The offsets of a stream now; raises `StreamNotFound`."""
-        bounds = self._client.offsets(name)
-        return StreamState(
-            name,
-            self._client.describe_stream(name).stream_id,
-            {number: start for number, (start, _) in bounds.items()},
-            {number: end for number, (_, end) in bounds.items()},
-        )
+    def sink(self, stream: str) -> blocking.Sink:
+        """A sink that writes to a stream."""
+        return self._client.sink(stream)
 
-    def resolve(self, name: str, starts: Mapping[int, Start]) -> dict[int, Position]:
-        """The position of each start now, with the epoch of the record before it if the broker knows it.
+    def streams_matching(self, pattern: str, retries: Retries) -> tuple[str, ...]:
+        """The names of the streams that match `pattern` (RE2) as a whole, sorted; never internal streams.
 
-        Raises `OffsetOutOfRange` or `LogTruncated` for a position that the log does not have.
+        Raises `InvalidRequest` if the pattern is not a regular expression.
         """
+        found = _repeated(lambda: self._client.list_streams(pattern), retries)
+        return tuple(sorted(stream.name for stream in found if not stream.name.startswith(INTERNAL_PREFIX)))
+
+    def find(
+        self, starts: Mapping[str, Start | Mapping[int, Start]], retries: Retries
+    ) -> dict[str, FoundPositions]:
+        """The positions of starts in many partitions, with one round of requests; none without starts."""
         if not starts:
             return {}
-        # A reader whose end lies before its start only requests the position of its start.
-        with self._client.reader(
-            name, start=dict(starts), end=0, partitions=sorted(starts), follow=False
-        ) as reader:
-            next(reader.fetched_batches(), None)
-            return reader.positions
+        return _repeated(lambda: self._client.find_positions(starts), retries)
 
-    def fetch(self, piece: Range, start: Position) -> Iterator[FetchedBatch]:
-        """The batches of `piece` from `start` on, up to the high watermark."""
-        with self._client.reader(
+    def reader(self, piece: Range, start: Position, retries: Retries, **pruning: Any) -> blocking.Reader:
+        """A reader of `piece` from `start` on, up to the high watermark. Close it, or use it with ``with``.
+
+        Its batches raise `StreamNotFound` if the stream of the range was deleted. `pruning`: columns and
+        filters (`tidelog.client.Client.reader`).
+        """
+        return self._client.reader(
             piece.key.stream,
             start={piece.key.partition: start},
             end=piece.end.offset,
             partitions=[piece.key.partition],
-            follow=False,
-        ) as reader:
-            yield from reader.fetched_batches()
+            stream_id=piece.stream_id,
+            options=ReaderOptions(follow=False, retry_timeout_s=retries.fetch_timeout_s),
+            **pruning,
+        )
+
+
+def _repeated(request: Callable[[], T], retries: Retries) -> T:
+    """The answer to a request of the planner, which is repeated after retriable errors (`Retries`)."""
+    for left in range(retries.times, -1, -1):
+        try:
+            return request()
+        except TidelogError as error:
+            if not error.retriable or left == 0:
+                raise
+            log.warning("the offsets of the streams cannot be read now (%d more attempts): %s", left, error)
+            time.sleep(retries.interval_s)
+    raise AssertionError("the last attempt returns or raises")

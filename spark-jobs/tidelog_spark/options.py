@@ -2,43 +2,127 @@
 
 The names and values are those of Spark's Kafka connector where the two do the same thing. An unknown
 option, or one of the other kind of read, is refused: a misspelt `startingOffset` must not read a stream
-from the wrong offset. Pure: it turns strings into values. `positions` turns starts and ends into offsets;
-`source` passes the options on.
+from the wrong offset. Pure: it turns strings into values (`option_values`, `points`, `pruning`,
+`payload`). `positions` turns
+starts and ends into offsets; `source` passes the options on.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tidelog.errors import InvalidRequest
-from tidelog_spark import payload
+from tidelog_spark.option_values import Given
+from tidelog_spark.payload import NAMES as PAYLOAD_NAMES
+from tidelog_spark.payload import Payload, parse_payload
+from tidelog_spark.points import Bound, Edge, check_order, check_streams, ending, starting
+from tidelog_spark.pruning import Pruning, pruning
+from tidelog_spark.refused_options import refusal
 
 SERVERS: Final = "tidelog.bootstrap.servers"
 RECORDS_PER_PARTITION_DEFAULT: Final = 1_000_000
 """Less than a second of work for one core, but so much that the start of a task does not matter."""
 
-SPARK_KEY_OFFSETS: Final = {-2: "earliest", -1: "latest"}
-"""The numbers that the Kafka connector uses inside its JSON."""
+TRIGGER_DELAY_S_DEFAULT: Final = 900.0
+FETCH_RETRIES_DEFAULT: Final = 3
+FETCH_RETRY_INTERVAL_MS_DEFAULT: Final = 10
+FETCH_TIMEOUT_MS_DEFAULT: Final = 60_000
+
+NAMES: Final = (
+    SERVERS,
+    "subscribe",
+    "subscribePattern",
+    "assign",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsets",
+    "startingOffsetsByTimestampStrategy",
+    "endingTimestamp",
+    "endingOffsetsByTimestamp",
+    "endingOffsets",
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "maxBytesPerTrigger",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "maxBytesPerPartition",
+    "failOnDataLoss",
+    "includeHeaders",
+    "columns",
+    "subjectFilter",
+    "key",
+    "keys",
+    *PAYLOAD_NAMES,
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+    "fetchTimeoutMs",
+)
+
+_STREAMING_ONLY: Final = {
+    "maxOffsetsPerTrigger": "use endingOffsets to bound a batch",
+    "minOffsetsPerTrigger": "a batch reads the records that exist; remove it",
+    "maxTriggerDelay": "a batch does not wait; remove it",
+    "maxBytesPerTrigger": "use endingOffsets to bound a batch",
+}
+_BATCH_ONLY: Final = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 
 
-class Edge(StrEnum):
-    """An end of a log."""
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The streams and partitions of a read: names, or a pattern."""
 
-    EARLIEST = "earliest"
-    """The log start offset."""
-    LATEST = "latest"
-    """The high watermark at the moment of the request."""
+    streams: tuple[str, ...]
+    """In the given order, each once; empty with a pattern."""
+    pattern: str | None = None
+    """A regular expression (RE2) for whole names of streams."""
+    assigned: Mapping[str, tuple[int, ...]] | None = None
+    """With `assign`: stream → its partitions to read. None: all of them."""
+
+    def __str__(self) -> str:
+        return ",".join(self.streams) if self.pattern is None else self.pattern
 
 
-Point = Edge | int
-"""The start or the end of a read in one partition."""
+@dataclass(frozen=True, slots=True)
+class TriggerLimits:
+    """The size of one micro-batch. None: no limit."""
 
-Points = Edge | Mapping[str, Mapping[int, Point]]
-"""One edge for all partitions, or stream → partition → point."""
+    offsets_max: int | None = None
+    bytes_max: int | None = None
+    """Bytes of batches as they are stored."""
+    offsets_min: int | None = None
+    """A micro-batch waits for so many unread offsets …"""
+    delay_s_max: float = TRIGGER_DELAY_S_DEFAULT
+    """… but not longer than this since the micro-batch before it."""
+
+    @property
+    def any(self) -> bool:
+        return (self.offsets_max, self.bytes_max, self.offsets_min) != (None, None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskLimits:
+    """How the ranges are cut for tasks."""
+
+    partitions_min: int | None = None
+    """The fewest Spark partitions, if there are so many records."""
+    records_max: int = RECORDS_PER_PARTITION_DEFAULT
+    """A longer range of a stream's partition is read by several tasks."""
+    bytes_max: int | None = None
+    """The same in bytes of batches as they are stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retries:
+    """What happens when brokers do not answer."""
+
+    times: int = FETCH_RETRIES_DEFAULT
+    """How often a request of the planner for offsets is repeated, after the client's own repetitions."""
+    interval_s: float = FETCH_RETRY_INTERVAL_MS_DEFAULT / 1000
+    fetch_timeout_s: float = FETCH_TIMEOUT_MS_DEFAULT / 1000
+    """How long a task waits for records while no broker answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,101 +131,120 @@ class Options:
 
     servers: tuple[str, ...]
     """host:port of one or more brokers; the cluster names the others."""
-    streams: tuple[str, ...]
-    """In the given order, each once."""
-    assigned: Mapping[str, tuple[int, ...]] | None
-    """With `assign`: stream → its partitions to read. None: all of them."""
-    starting: Points | None
+    chosen: Chosen
+    starting: Bound | None = None
     """None: not given. Then a batch starts at the earliest record, a streaming query at the latest."""
-    ending: Points | None
+    ending: Bound | None = None
     """None: not given, which means the latest."""
-    offsets_per_trigger_max: int | None
-    """The most offsets of all partitions together in one micro-batch; None: no limit."""
-    partitions_min: int | None
-    """The fewest Spark partitions, if there are so many records; None: not given."""
-    records_per_partition_max: int
-    """A longer range of a stream's partition is read by several tasks."""
-    fail_on_data_loss: bool
-    headers: bool
+    latest_if_no_record: bool = False
+    """Where no record has the starting timestamp: start at the end, instead of an error."""
+    trigger: TriggerLimits = TriggerLimits()
+    task: TaskLimits = TaskLimits()
+    retries: Retries = Retries()
+    fail_on_data_loss: bool = True
+    headers: bool = False
     """Whether the schema has a column for headers."""
-    payload: payload.Payload | None = None
+    pruning: Pruning = field(default_factory=Pruning)
+    payload: Payload | None = None
     """How values are decoded; None: they stay bytes."""
 
 
+def parse_batch(given: Mapping[str, str]) -> Options:
+    """The options of a batch read; raises `InvalidRequest` with one sentence about the first wrong value."""
+    values = Given(given, NAMES, refusal)
+    for name, instead in _STREAMING_ONLY.items():
+        if name in values:
+            raise InvalidRequest(f"{name} is for spark.readStream; {instead}")
+    options = _parse(values)
+    _check_not(options.starting, Edge.LATEST, "use 'earliest', offsets or a timestamp")
+    _check_not(options.ending, Edge.EARLIEST, "use 'latest', offsets or a timestamp")
+    check_order(options.starting, options.ending)
+    return options
+
+
+def parse_stream(given: Mapping[str, str]) -> Options:
+    """The options of a streaming read; raises `InvalidRequest` as `parse_batch` does."""
+    values = Given(given, NAMES, refusal)
+    for name in _BATCH_ONLY:
+        if name in values:
+            raise InvalidRequest(
+                f"{name} is for spark.read; a streaming query ends with Trigger.AvailableNow or stop()"
+            )
+    return _parse(values)
+
+
 def parse(given: Mapping[str, str]) -> Options:
-    """The options in `given`, whose names are compared without case.
+    """The options of a read whose kind is not known yet."""
+    return _parse(Given(given, NAMES, refusal))
 
-    Raises `InvalidRequest` with one sentence about the first value that is not allowed.
-    """
-    known = {name.lower(): name for name in _NAMES}
-    values: dict[str, str] = {}
-    for name, value in given.items():
-        if name.lower() not in known:
-            raise InvalidRequest(f"option {name!r} is not known; the options are {', '.join(_NAMES)}")
-        values[known[name.lower()]] = value
-    streams, assigned = _chosen(values)
-    options = Options(
-        servers=_servers(values),
-        streams=streams,
-        assigned=assigned,
-        starting=_points("startingOffsets", values),
-        ending=_points("endingOffsets", values),
-        offsets_per_trigger_max=_positive("maxOffsetsPerTrigger", values),
-        partitions_min=_positive("minPartitions", values),
-        records_per_partition_max=_positive("maxRecordsPerPartition", values)
-        or RECORDS_PER_PARTITION_DEFAULT,
-        fail_on_data_loss=_boolean("failOnDataLoss", values, default=True),
-        headers=_boolean("includeHeaders", values, default=False),
-        payload=payload.parse_payload(values),
+
+def _parse(values: Given) -> Options:
+    chosen = _chosen(values)
+    bounds: dict[str, Any] = {"starting": starting(values), "ending": ending(values)}
+    for bound in bounds.values():
+        if chosen.pattern is None:
+            check_streams(bound, chosen.streams)
+    headers = values.boolean("includeHeaders", default=False)
+    payload = parse_payload(values)
+    strategy = values.choice("startingOffsetsByTimestampStrategy", ("error", "latest"), default="error")
+    return Options(
+        servers=servers_in(values),
+        chosen=chosen,
+        **bounds,
+        latest_if_no_record=strategy == "latest",
+        trigger=_trigger(values),
+        task=TaskLimits(
+            values.number("minPartitions"),
+            values.number("maxRecordsPerPartition") or RECORDS_PER_PARTITION_DEFAULT,
+            values.number("maxBytesPerPartition"),
+        ),
+        retries=_retries(values),
+        fail_on_data_loss=values.boolean("failOnDataLoss", default=True),
+        headers=headers,
+        pruning=pruning(values, headers=headers, bad_records=payload is not None and payload.has_column),
+        payload=payload,
     )
-    for name, points in (("startingOffsets", options.starting), ("endingOffsets", options.ending)):
-        _check_streams(name, points, streams)
-    return options
 
 
-def check_batch(options: Options) -> Options:
-    """The options; raises `InvalidRequest` if a batch read cannot have them."""
-    if options.offsets_per_trigger_max is not None:
+def _trigger(values: Given) -> TriggerLimits:
+    most, fewest = values.number("maxOffsetsPerTrigger"), values.number("minOffsetsPerTrigger")
+    delay_s = values.seconds("maxTriggerDelay")
+    if fewest is not None and most is not None and fewest > most:
         raise InvalidRequest(
-            "maxOffsetsPerTrigger is for spark.readStream; use endingOffsets to bound a batch"
+            f"minOffsetsPerTrigger is {fewest}, which is more than maxOffsetsPerTrigger ({most}); "
+            "no micro-batch can have both"
         )
-    if options.starting is Edge.LATEST:
+    if fewest is None and delay_s is not None:
         raise InvalidRequest(
-            "startingOffsets is 'latest', so the batch would be empty; use 'earliest' or offsets"
+            "maxTriggerDelay has an effect only with minOffsetsPerTrigger; give both, or remove it"
         )
-    if options.ending is Edge.EARLIEST:
-        raise InvalidRequest(
-            "endingOffsets is 'earliest', so the batch would be empty; use 'latest' or offsets"
-        )
-    return options
+    return TriggerLimits(
+        most,
+        values.number("maxBytesPerTrigger"),
+        fewest,
+        TRIGGER_DELAY_S_DEFAULT if delay_s is None else delay_s,
+    )
 
 
-def check_stream(options: Options) -> Options:
-    """The options; raises `InvalidRequest` if a streaming read cannot have them."""
-    if options.ending is not None:
-        raise InvalidRequest(
-            "endingOffsets is for spark.read; a streaming query ends with Trigger.AvailableNow or stop()"
-        )
-    return options
+def _retries(values: Given) -> Retries:
+    times = values.number("fetchOffset.numRetries", at_least=0)
+    interval_ms = values.number("fetchOffset.retryIntervalMs", at_least=0)
+    timeout_ms = values.number("fetchTimeoutMs")
+    return Retries(
+        FETCH_RETRIES_DEFAULT if times is None else times,
+        (FETCH_RETRY_INTERVAL_MS_DEFAULT if interval_ms is None else interval_ms) / 1000,
+        (timeout_ms or FETCH_TIMEOUT_MS_DEFAULT) / 1000,
+    )
 
 
-_NAMES: Final = (
-    SERVERS,
-    "subscribe",
-    "assign",
-    "startingOffsets",
-    "endingOffsets",
-    "maxOffsetsPerTrigger",
-    "minPartitions",
-    "maxRecordsPerPartition",
-    "failOnDataLoss",
-    "includeHeaders",
-    *payload.NAMES,
-)
+def _check_not(bound: Bound | None, edge: Edge, instead: str) -> None:
+    if bound is not None and bound.points is edge:
+        raise InvalidRequest(f"{bound.option} is {edge.value!r}, so the batch would be empty; {instead}")
 
 
-def _servers(values: Mapping[str, str]) -> tuple[str, ...]:
-    servers = tuple(part.strip() for part in values.get(SERVERS, "").split(",") if part.strip())
+def servers_in(values: Given) -> tuple[str, ...]:
+    """The addresses of brokers among the options; raises `InvalidRequest` if there are none."""
+    servers = values.names(SERVERS)
     if not servers:
         raise InvalidRequest(
             f"option {SERVERS} is missing; give the address of a broker, for example localhost:9210"
@@ -149,24 +252,33 @@ def _servers(values: Mapping[str, str]) -> tuple[str, ...]:
     return servers
 
 
-def _chosen(values: Mapping[str, str]) -> tuple[tuple[str, ...], Mapping[str, tuple[int, ...]] | None]:
-    if ("subscribe" in values) == ("assign" in values):
-        both = "both subscribe and assign are given" if "assign" in values else "no stream is named"
+def _chosen(values: Given) -> Chosen:
+    ways = [name for name in ("subscribe", "subscribePattern", "assign") if name in values]
+    if len(ways) != 1:
+        found = f"{' and '.join(ways)} are given together" if ways else "no stream is named"
         raise InvalidRequest(
-            f"{both}; give subscribe (as in 'orders,payments') or assign (as in '{{\"orders\": [0, 1]}}')"
+            f"{found}; give subscribe (as in 'orders,payments'), subscribePattern (as in 'orders[.].*') "
+            "or assign (as in '{\"orders\": [0, 1]}')"
         )
-    if "subscribe" in values:
-        streams = tuple(
-            dict.fromkeys(part.strip() for part in values["subscribe"].split(",") if part.strip())
+    if ways == ["assign"]:
+        return _assigned(values)
+    if ways == ["subscribePattern"]:
+        pattern = values.text("subscribePattern")
+        if not pattern:
+            raise values.wrong("subscribePattern", "a regular expression, for example 'orders[.].*'")
+        return Chosen((), pattern)
+    streams = values.names("subscribe")
+    if not streams:
+        raise InvalidRequest(
+            "subscribe names no stream; give one or more names, for example 'orders,payments'"
         )
-        if not streams:
-            raise InvalidRequest(
-                "subscribe names no stream; give one or more names, for example 'orders,payments'"
-            )
-        return streams, None
-    text = values["assign"]
-    wrong = InvalidRequest(f"assign is {text[:200]!r}; it must look like '{{\"orders\": [0, 1]}}'")
-    found = _json(text, wrong)
+    return Chosen(streams)
+
+
+def _assigned(values: Given) -> Chosen:
+    right = "JSON like '{\"orders\": [0, 1]}'"
+    found = values.json("assign", right)
+    wrong = values.wrong("assign", right)
     if not isinstance(found, dict) or not found:
         raise wrong
     assigned: dict[str, tuple[int, ...]] = {}
@@ -176,95 +288,4 @@ def _chosen(values: Mapping[str, str]) -> tuple[tuple[str, ...], Mapping[str, tu
         if not all(type(number) is int and number >= 0 for number in partitions):
             raise wrong
         assigned[stream] = tuple(sorted(set(partitions)))
-    return tuple(assigned), assigned
-
-
-def _points(name: str, values: Mapping[str, str]) -> Points | None:
-    text = values.get(name)
-    if text is None:
-        return None
-    stripped = text.strip()
-    if stripped.lower() in (Edge.EARLIEST, Edge.LATEST):
-        return Edge(stripped.lower())
-    example = '{"orders": {"0": 120, "1": "earliest"}}'
-    wrong = InvalidRequest(
-        f"{name} is {text[:200]!r}; it must be 'earliest', 'latest' or JSON like '{example}'"
-    )
-    found = _json(stripped, wrong)
-    if not isinstance(found, dict) or not found:
-        raise wrong
-    points: dict[str, dict[int, Point]] = {}
-    for stream, partitions in found.items():
-        if not isinstance(partitions, dict):
-            raise wrong
-        points[stream] = {
-            _partition(number, wrong): _point(value, wrong) for number, value in partitions.items()
-        }
-    return points
-
-
-def _partition(text: str, wrong: InvalidRequest) -> int:
-    if not (text.isascii() and text.isdigit()):
-        raise wrong
-    return int(text)
-
-
-def _point(value: object, wrong: InvalidRequest) -> Point:
-    if value in (Edge.EARLIEST, Edge.LATEST):
-        return Edge(str(value))
-    if type(value) is int:
-        if value in SPARK_KEY_OFFSETS:
-            return Edge(SPARK_KEY_OFFSETS[value])
-        if 0 <= value < 1 << 63:
-            return value
-    raise wrong
-
-
-def _check_streams(name: str, points: Points | None, streams: tuple[str, ...]) -> None:
-    if points is None or isinstance(points, Edge):
-        return
-    for stream in points:
-        if stream not in streams:
-            raise InvalidRequest(
-                f"{name} names the stream {stream!r}, which is not read; remove it or subscribe to it"
-            )
-    for stream in streams:
-        if stream not in points:
-            raise InvalidRequest(f"{name} lacks the stream {stream!r}; name every stream that is read")
-
-
-def _json(text: str, wrong: InvalidRequest) -> Any:
-    try:
-        return json.loads(text, object_pairs_hook=_no_repeats(wrong))
-    except (ValueError, RecursionError):
-        raise wrong from None
-
-
-def _no_repeats(wrong: InvalidRequest) -> Callable[[list[tuple[str, Any]]], dict[str, Any]]:
-    def build(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
-            raise wrong
-        return found
-
-    return build
-
-
-def _positive(name: str, values: Mapping[str, str]) -> int | None:
-    text = values.get(name)
-    if text is None:
-        return None
-    stripped = text.strip()
-    if not (stripped.isascii() and stripped.isdigit()) or not 0 < int(stripped[:20]) < 1 << 62:
-        raise InvalidRequest(f"{name} is {text[:200]!r}; it must be a whole number of at least 1")
-    return int(stripped)
-
-
-def _boolean(name: str, values: Mapping[str, str], *, default: bool) -> bool:
-    text = values.get(name)
-    if text is None:
-        return default
-    lowered = text.strip().lower()
-    if lowered not in ("true", "false"):
-        raise InvalidRequest(f"{name} is {text[:200]!r}; it must be 'true' or 'false'")
-    return lowered == "true"
+    return Chosen(tuple(assigned), assigned=assigned)

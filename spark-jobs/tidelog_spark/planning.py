@@ -1,56 +1,53 @@
 """How much to read next, and by how many tasks: arithmetic on offsets, no I/O.
 
-`advance` computes one trigger of a streaming query, `split` cuts ranges for Spark's tasks.
+`advance` computes one trigger of a streaming query, `split` cuts ranges for Spark's tasks. `fair_shares` has
+the rule by which partitions share a limit, `byte_limits` does the same in bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
 from tidelog.model import Position
+from tidelog_spark.fair_shares import share_out
 from tidelog_spark.offsets import Mark, Offsets, PartitionKey, Range
 
 SPLITS_MAX: Final = 100_000
 """The most tasks of one read; planning more would take longer than running them."""
 
 
-def apportion(sizes: Mapping[PartitionKey, int], limit: int | None) -> dict[PartitionKey, int]:
-    """Shares of `limit` in proportion to `sizes`; no share is larger than its size.
-
-    The shares add up exactly to the smaller of limit and total: offsets that rounding leaves over go to
-    the largest remainders, so every trigger makes progress.
-    """
-    total = sum(sizes.values())
-    if limit is None or total <= limit:
-        return dict(sizes)
-    shares, remainders = {}, {}
-    for key, size in sizes.items():
-        shares[key], remainders[key] = divmod(size * limit, total)
-    left = limit - sum(shares.values())
-    for key in sorted(remainders, key=lambda key: (-remainders[key], key))[:left]:
-        shares[key] += 1
-    return shares
-
-
-def advance(start: Offsets, reachable: Offsets, limit: int | None) -> dict[PartitionKey, Mark]:
+def advance(start: Offsets, reachable: Offsets, limit: int | None, turn: int = 0) -> dict[PartitionKey, Mark]:
     """The end of the next micro-batch: from `start` towards `reachable`, at most `limit` offsets.
 
-    A mark keeps its epoch only if it is reached; before it the epoch is None, and the caller must find it.
-    Partitions that are no longer reachable are left out.
+    `turn` is the number of the trigger (`fair_shares`). A mark keeps its epoch only if it is reached; before
+    it the epoch is None, and the caller must find it. Partitions that are no longer reachable are left out.
     """
-    begins = {key: _begin(start.get(key), mark) for key, mark in reachable.items()}
-    sizes = {
-        key: max(0, mark.position.offset - begins[key].position.offset) for key, mark in reachable.items()
-    }
-    shares = apportion(sizes, limit)
+    begins = begin_marks(start, reachable)
+    sizes = unread(begins, reachable)
+    shares = sizes if limit is None else share_out(sizes, limit, turn)
     return {key: _moved(begins[key], mark, shares[key]) for key, mark in reachable.items()}
+
+
+def begin_marks(start: Offsets, reachable: Offsets) -> dict[PartitionKey, Mark]:
+    """Where the query stands in each reachable partition, in the order of the partitions."""
+    return {key: _begin(start.get(key), reachable[key]) for key in sorted(reachable)}
+
+
+def unread(begins: Offsets, reachable: Offsets) -> dict[PartitionKey, int]:
+    """The number of offsets between both marks, in the order of `begins`."""
+    return {
+        key: max(0, reachable[key].position.offset - begin.position.offset) for key, begin in begins.items()
+    }
 
 
 def _begin(before: Mark | None, reachable: Mark) -> Mark:
     if before is None or before.stream_id != reachable.stream_id:
         return Mark(reachable.stream_id, Position(reachable.first), reachable.first)
+    if before.position.offset < reachable.first:
+        # What lies between is deleted. It takes no part of a limit.
+        return before._replace(position=Position(reachable.first))
     return before
 
 

@@ -16,10 +16,13 @@ from pyspark.sql.datasource import InputPartition
 
 from tidelog import FetchedBatch
 from tidelog.errors import LogTruncated, OffsetOutOfRange, StreamNotFound, TidelogError
-from tidelog.model import Position, id_text
+from tidelog.model import Position
+from tidelog_spark import cluster, planning
+from tidelog_spark.byte_limits import cut
 from tidelog_spark.cluster import Cluster
 from tidelog_spark.offsets import Range
-from tidelog_spark.payload import Payload, stored_schema, with_payload
+from tidelog_spark.options import Options
+from tidelog_spark.payload import stored_schema, with_payload
 from tidelog_spark.positions import REMEDY
 
 ROWS_WANTED: Final = 8192
@@ -42,52 +45,61 @@ class Split(InputPartition):
         return f"<Split {self.piece}>"
 
 
-def read_payload(
-    cluster: Cluster, piece: Range, schema: pa.Schema, payload: Payload | None, *, fail_on_data_loss: bool
+def splits(ranges: Sequence[Range], options: Options) -> list[InputPartition]:
+    """The tasks that read the ranges, within the limits of the options."""
+    limits = options.task
+    if limits.bytes_max is not None:
+        brokers = cluster.of(options.servers)
+        ranges = cut(ranges, limits.bytes_max, lambda starts: brokers.find(starts, options.retries))
+    pieces = planning.split(ranges, records_max=limits.records_max, partitions_min=limits.partitions_min)
+    return [Split(piece) for piece in pieces]
+
+
+def read_rows(
+    brokers: Cluster, piece: Range, schema: pa.Schema, options: Options
 ) -> Iterator[pa.RecordBatch]:
-    """As `read_range`, with values decoded; raises `InvalidRequest` for bad records that must fail."""
-    stored = schema if payload is None else stored_schema(schema, payload)
-    for batch in read_range(cluster, piece, stored, fail_on_data_loss=fail_on_data_loss):
-        yield batch if payload is None else with_payload(batch, schema, payload, str(piece.key))
+    """The rows of `piece`: the records of `read_range`, their values decoded as the options say.
+
+    Raises `BadRecord` if a value cannot be decoded and bad records must fail.
+    """
+    if options.payload is None:
+        yield from read_range(brokers, piece, schema, options)
+        return
+    for batch in read_range(brokers, piece, stored_schema(schema), options):
+        yield with_payload(batch, schema, options.payload, str(piece.key))
 
 
 def read_range(
-    cluster: Cluster, piece: Range, schema: pa.Schema, *, fail_on_data_loss: bool
+    brokers: Cluster, piece: Range, schema: pa.Schema, options: Options
 ) -> Iterator[pa.RecordBatch]:
     """The records of `piece`, in order, in batches of exactly `schema`.
 
     Raises `OffsetOutOfRange`, `LogTruncated` or `StreamNotFound` if some of them have been lost or replaced
-    since the range was planned; without `fail_on_data_loss` it warns and reads the records that are left.
+    since the range was planned; without `failOnDataLoss` it warns and reads the records that are left.
     """
+    pruning = options.pruning.reader_settings(tuple(schema.names))
     position: Position | None = piece.start
     waiting: list[FetchedBatch] = []
     while position is not None and position.offset < piece.end.offset:
         try:
-            _check_stream(cluster, piece)
-            for batch in cluster.fetch(piece, position):
-                waiting.append(batch)
-                position = batch.position
-                if _enough(waiting):
-                    yield assemble(waiting, schema)
-                    waiting = []
+            with brokers.reader(piece, position, options.retries, **pruning) as reader:
+                for batch in reader.fetched_batches():
+                    waiting.append(batch)
+                    position = batch.position
+                    if _enough(waiting):
+                        yield assemble(waiting, schema)
+                        waiting = []
+                # Behind the last batch there may be records that a filter leaves out.
+                position = reader.positions[piece.key.partition]
             _check_end(piece, position)
             break
         except (OffsetOutOfRange, LogTruncated, StreamNotFound) as error:
-            if fail_on_data_loss:
+            if options.fail_on_data_loss:
                 raise type(error)(f"{piece} cannot be read in full: {error}; {REMEDY}") from None
             log.warning("%s cannot be read in full: %s", piece, error)
             position = _past(error, position)
     if waiting:
         yield assemble(waiting, schema)
-
-
-def _check_stream(cluster: Cluster, piece: Range) -> None:
-    found = cluster.state(piece.key.stream).stream_id
-    if found != piece.stream_id:
-        raise StreamNotFound(
-            f"the stream with id {id_text(piece.stream_id)} was deleted, and {piece.key.stream} is another "
-            f"stream now ({id_text(found)})"
-        )
 
 
 def _check_end(piece: Range, reached: Position) -> None:

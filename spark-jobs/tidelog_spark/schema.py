@@ -2,12 +2,13 @@
 
 They are those of the Kafka connector (key, value, partition, offset, timestamp, headers), with `stream`
 instead of its topic, and additionally subject and leader epoch. A schema of the user
-(`spark.read.schema(...)`) may leave columns out or change their order. Columns that are left out are not
-sent to the JVM; PySpark offers a Python data source no other way to prune columns.
+(`spark.read.schema(...)`) may leave columns out or change their order; columns that are left out are not
+sent to the JVM. With the option `columns` brokers do not send them either (`pruning`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -25,7 +26,7 @@ from pyspark.sql.types import (
 )
 
 from tidelog.errors import InvalidRequest
-from tidelog_spark.payload import BAD_RECORD, BadRecords, Payload
+from tidelog_spark.payload import BAD_RECORD, Payload
 
 _HEADER = StructType([StructField("key", StringType(), nullable=False), StructField("value", BinaryType())])
 
@@ -48,33 +49,50 @@ _BAD_RECORD: Final = StructField(
 )
 
 
-def row_schema(*, headers: bool, payload: Payload | None = None) -> StructType:
-    """The columns of a read without a schema of the user."""
-    columns = list(_columns(payload).values())
-    return StructType([*columns, _HEADERS] if headers else columns)
+def row_schema(*, headers: bool, columns: Sequence[str] = (), payload: Payload | None = None) -> StructType:
+    """The columns of a read without a schema of the user; with `columns` these, in this order."""
+    known = _known(payload)
+    if columns:
+        return StructType([known[name] for name in columns])
+    return StructType([field for name, field in known.items() if headers or name != _HEADERS.name])
 
 
-def check_schema(wanted: StructType, payload: Payload | None = None) -> None:
-    """Raises `InvalidRequest` unless every column of `wanted` exists and has its type."""
-    known = {**_columns(payload), _HEADERS.name: _HEADERS}
+def check_schema(wanted: StructType, columns: Sequence[str] = (), payload: Payload | None = None) -> None:
+    """Raises `InvalidRequest` unless every column of `wanted` exists and has its type.
+
+    `columns`: the value of the option with this name; empty: not given. A schema must have the column for
+    bad records if the options ask for it: without it nothing would tell a bad record from a tombstone.
+    """
+    known = _known(payload)
     if not wanted.fields:
         raise InvalidRequest(f"the schema has no columns; give at least one of {', '.join(known)}")
     for field in wanted.fields:
         ours = known.get(field.name)
         if ours is None:
             raise InvalidRequest(f"a record has no column {field.name!r}; it has {', '.join(known)}")
+        if columns and field.name not in columns:
+            raise InvalidRequest(
+                f"the schema has the column {field.name}, which the option columns leaves out "
+                f"({', '.join(columns)}); add it there, or remove it from the schema"
+            )
         if not _same_type(field.dataType, ours.dataType):
             have, want = ours.dataType.simpleString(), field.dataType.simpleString()
             raise InvalidRequest(f"the column {field.name} is {have}, not {want}; cast it after reading")
+    if BAD_RECORD in known and BAD_RECORD not in wanted.names:
+        raise InvalidRequest(
+            f"badRecords is 'column', but the schema has no column {BAD_RECORD}; add {BAD_RECORD} "
+            f"{_BAD_RECORD.dataType.simpleString()}, or set badRecords to 'fail' or 'drop'"
+        )
 
 
-def _columns(payload: Payload | None) -> dict[str, StructField]:
+def _known(payload: Payload | None) -> dict[str, StructField]:
+    """Every column that rows may have, in their order."""
     known = {field.name: field for field in _COLUMNS}
     if payload is not None:
         known["value"] = StructField("value", payload.schema)
-        if payload.bad_records is BadRecords.COLUMN:
+        if payload.has_column:
             known[BAD_RECORD] = _BAD_RECORD
-    return known
+    return known | {_HEADERS.name: _HEADERS}
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:

@@ -1,4 +1,5 @@
-"""The Spark format `tidelog`: the data source and its batch reader."""
+"""The Spark format `tidelog`: the data source and its batch reader. `stream` reads and `sink` writes
+queries."""
 
 from __future__ import annotations
 
@@ -9,12 +10,16 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from tidelog_spark import cluster, planning
+from tidelog.errors import InvalidRequest
+from tidelog_spark import cluster
 from tidelog_spark.offsets import ranges_between
-from tidelog_spark.options import Edge, Options, check_batch, check_stream, parse
-from tidelog_spark.positions import marks_at, reachable
-from tidelog_spark.reader import Split, read_payload
+from tidelog_spark.options import Options, parse, parse_batch, parse_stream
+from tidelog_spark.points import Bound, Edge
+from tidelog_spark.positions import check_order, marks_at, reachable
+from tidelog_spark.reader import Split, read_rows, splits
 from tidelog_spark.schema import arrow_schema, check_schema, row_schema
+from tidelog_spark.sink import TidelogBatchWriter, TidelogStreamWriter
+from tidelog_spark.sink_options import check_batch_write, check_stream_write, parse_sink
 from tidelog_spark.stream import TidelogStreamReader
 
 if TYPE_CHECKING:
@@ -30,17 +35,31 @@ class TidelogDataSource(DataSource):
 
     def schema(self) -> StructType:
         options = parse(self.options)
-        return row_schema(headers=options.headers, payload=options.payload)
+        return row_schema(headers=options.headers, columns=options.pruning.columns, payload=options.payload)
 
     def reader(self, schema: StructType) -> TidelogReader:
-        options = check_batch(parse(self.options))
-        check_schema(schema, options.payload)
+        options = parse_batch(self.options)
+        check_schema(schema, options.pruning.columns, options.payload)
         return TidelogReader(options, schema)
 
     def streamReader(self, schema: StructType) -> TidelogStreamReader:  # noqa: N802 - PySpark's name
-        options = check_stream(parse(self.options))
-        check_schema(schema, options.payload)
+        options = parse_stream(self.options)
+        check_schema(schema, options.pruning.columns, options.payload)
         return TidelogStreamReader(options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> TidelogBatchWriter:
+        options = check_batch_write(parse_sink(self.options))
+        if overwrite:
+            raise InvalidRequest('a log cannot be overwritten; write with mode("append")')
+        return TidelogBatchWriter(options, schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> TidelogStreamWriter:  # noqa: N802
+        options = check_stream_write(parse_sink(self.options))
+        if overwrite:
+            raise InvalidRequest(
+                'a log cannot be overwritten, as outputMode("complete") asks; use "append" or "update"'
+            )
+        return TidelogStreamWriter(options, schema)
 
 
 def register(spark: SparkSession) -> None:
@@ -56,28 +75,21 @@ class TidelogReader(DataSourceReader):
         self._schema = schema
 
     def __repr__(self) -> str:
-        return f"<TidelogReader {','.join(self._options.streams)}>"
+        return f"<TidelogReader {self._options.chosen}>"
 
     def partitions(self) -> list[InputPartition]:
         options = self._options
-        reach = reachable(options)
-        start = marks_at("startingOffsets", options.starting or Edge.EARLIEST, reach, options)
-        end = marks_at("endingOffsets", options.ending or Edge.LATEST, reach, options)
-        pieces = planning.split(
-            ranges_between(start, end),
-            records_max=options.records_per_partition_max,
-            partitions_min=options.partitions_min,
-        )
-        return [Split(piece) for piece in pieces]
+        reach = reachable(options).complete()
+        start = options.starting or Bound("startingOffsets", Edge.EARLIEST)
+        end = options.ending or Bound("endingOffsets", Edge.LATEST)
+        begins, ends = marks_at(start, reach, options), marks_at(end, reach, options)
+        check_order(start, begins, end, ends)
+        return splits(ranges_between(begins, ends), options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # If there is nothing to read, PySpark adds a partition of its own.
         if not isinstance(partition, Split):
             return iter(())
-        return read_payload(
-            cluster.of(self._options.servers),
-            partition.piece,
-            arrow_schema(self._schema),
-            self._options.payload,
-            fail_on_data_loss=self._options.fail_on_data_loss,
+        return read_rows(
+            cluster.of(self._options.servers), partition.piece, arrow_schema(self._schema), self._options
         )

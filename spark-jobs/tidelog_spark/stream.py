@@ -9,34 +9,36 @@ batch late, and never for the last batch).
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
-from typing import Any
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
+    ReadMaxBytes,
     ReadMaxRows,
+    ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 from pyspark.sql.types import StructType
 
-from tidelog.errors import LogTruncated, OffsetOutOfRange, StreamNotFound, TidelogError
-from tidelog.model import id_text
+from tidelog.errors import TidelogError
 from tidelog_spark import cluster, planning
-from tidelog_spark.offsets import (
-    Mark,
-    Offsets,
-    PartitionKey,
-    from_document,
-    ranges_between,
-    to_document,
-)
-from tidelog_spark.options import Edge, Options
-from tidelog_spark.positions import REMEDY, marks_at, reachable, with_epochs
-from tidelog_spark.reader import Split, read_payload
+from tidelog_spark.byte_limits import within
+from tidelog_spark.losses import losses
+from tidelog_spark.offsets import Mark, Offsets, PartitionKey, from_document, ranges_between, to_document
+from tidelog_spark.options import Options
+from tidelog_spark.points import Bound, Edge
+from tidelog_spark.positions import REMEDY, Reach, marks_at, reachable, with_epochs
+from tidelog_spark.reader import Split, read_rows, splits
 from tidelog_spark.schema import arrow_schema
+from tidelog_spark.trigger_gate import TriggerGate
+
+WARNINGS_MAX: Final = 1_000
+"""The most different warnings that a query remembers, in order to log each of them once."""
 
 log = logging.getLogger(__name__)
 
@@ -44,63 +46,98 @@ log = logging.getLogger(__name__)
 class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans the micro-batches of a query and reads their ranges. Picklable: tasks get a copy for `read`."""
 
-    def __init__(self, options: Options, schema: StructType) -> None:
+    def __init__(
+        self, options: Options, schema: StructType, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`clock`: seconds; it measures `maxTriggerDelay`."""
         self._options = options
         self._schema = schema
-        self._target: dict[PartitionKey, Mark] | None = None
+        self._clock = clock
+        self._gate = TriggerGate(options.trigger.offsets_min, options.trigger.delay_s_max)
+        self._target: Reach | None = None
         """With Trigger.AvailableNow: the marks at which the query ends."""
+        self._known: Mapping[PartitionKey, Mark] | None = None
+        """The ends of the streams when the last micro-batch was planned."""
+        self._turn: int | None = None
+        """The turn of the last micro-batch (`fair_shares`); None: this process has planned none."""
+        self._warned: dict[str, None] = {}
 
     def __repr__(self) -> str:
-        return f"<TidelogStreamReader {','.join(self._options.streams)}>"
+        return f"<TidelogStreamReader {self._options.chosen}>"
 
     # --- offsets
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - PySpark's names
         """The start of the query. Spark calls it once for each checkpoint."""
         options = self._options
-        points = options.starting or Edge.LATEST
-        marks = marks_at("startingOffsets", points, reachable(options), options)
+        start = options.starting or Bound("startingOffsets", Edge.LATEST)
+        marks = marks_at(start, reachable(options).complete(), options)
         return to_document(with_epochs(marks, options))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        limit = self._options.offsets_per_trigger_max
-        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+        """Tells Spark that there is a limit. `latestOffset` applies all limits of the options together."""
+        limits = self._options.trigger
+        if limits.offsets_max is not None:
+            return ReadMaxRows(limits.offsets_max)
+        if limits.bytes_max is not None:
+            return ReadMaxBytes(limits.bytes_max)
+        return ReadAllAvailable() if limits.offsets_min is None else ReadMinRows(limits.offsets_min)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._target = reachable(self._options)
 
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """The end of the next micro-batch; `start` if there are no new records."""
+        """The end of the next micro-batch; `start` if there are no new records, or not enough."""
         begin = from_document(start)
-        ends = reachable(self._options) if self._target is None else self._target
-        self._check(begin, ends)
-        rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return to_document(with_epochs(planning.advance(begin, ends, rows), self._options))
+        reach = reachable(self._options) if self._target is None else self._target
+        self._known = reach.marks
+        self._check(begin, reach)
+        if isinstance(limit, ReadAllAvailable):
+            # Spark ignores the limits for Trigger.Once.
+            return to_document(with_epochs(planning.advance(begin, reach.marks, None), self._options))
+        begins = planning.begin_marks(begin, reach.marks)
+        waiting = sum(planning.unread(begins, reach.marks).values())
+        if self._target is None and not self._gate.opens(waiting, self._clock()):
+            return dict(start)
+        return to_document(with_epochs(self._limited(begin, begins, reach.marks), self._options))
 
-    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
-        """The ends of the streams, without limits, for the status of the query."""
-        return to_document(reachable(self._options))
+    def _limited(self, begin: Offsets, begins: Offsets, ends: Offsets) -> dict[PartitionKey, Mark]:
+        """The end of a micro-batch within the limits of the options."""
+        limits = self._options.trigger
+        # The first turn differs from start to start: otherwise a query that starts again for each
+        # micro-batch would prefer the same partitions each time.
+        last = sum(mark.position.offset for mark in begins.values()) if self._turn is None else self._turn
+        self._turn = last + 1
+        marks = planning.advance(begin, ends, limits.offsets_max, self._turn)
+        if limits.bytes_max is None:
+            return marks
+        brokers, retries = cluster.of(self._options.servers), self._options.retries
+        return within(
+            begins,
+            marks,
+            limits.bytes_max,
+            turn=self._turn,
+            reach=ends,
+            find=lambda starts: brokers.find(starts, retries),
+        )
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """The ends of the streams when the last micro-batch was planned, for the progress of the query.
+
+        It asks no broker and never fails: Spark would end the query for the sake of a report.
+        """
+        return None if self._known is None else to_document(self._known)
 
     # --- ranges
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[InputPartition]:
-        ranges = ranges_between(from_document(start), from_document(end))
-        pieces = planning.split(
-            ranges,
-            records_max=self._options.records_per_partition_max,
-            partitions_min=self._options.partitions_min,
-        )
-        return [Split(piece) for piece in pieces]
+        return splits(ranges_between(from_document(start), from_document(end)), self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, Split):
             return iter(())
-        return read_payload(
-            cluster.of(self._options.servers),
-            partition.piece,
-            arrow_schema(self._schema),
-            self._options.payload,
-            fail_on_data_loss=self._options.fail_on_data_loss,
+        return read_rows(
+            cluster.of(self._options.servers), partition.piece, arrow_schema(self._schema), self._options
         )
 
     def commit(self, end: Mapping[str, Any]) -> None:
@@ -111,36 +148,18 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # --- lost records
 
-    def _check(self, begin: Offsets, ends: Offsets) -> None:
-        """Reports lost records behind `begin` before a batch is planned: an error, or a warning."""
-        for key, mark in begin.items():
-            error = _what_is_lost(key, mark, ends.get(key)) if self._wanted(key) else None
-            if error is None:
-                continue
-            if self._options.fail_on_data_loss:
-                raise type(error)(f"records are lost: {error}; {REMEDY}")
-            log.warning("records are lost: %s", error)
+    def _check(self, begin: Offsets, reach: Reach) -> None:
+        """Reports what cannot be read before a batch is planned: an error, or a warning."""
+        known = {key.stream for key in begin}
+        for error in losses(begin, reach, self._options.chosen):
+            self._report(error, f"records are lost: {error}")
+        for error in reach.missing:
+            if error.details.get("stream") not in known:
+                self._report(error, str(error))
 
-    def _wanted(self, key: PartitionKey) -> bool:
-        """Whether the options still choose the partition: a query may drop streams between two runs."""
-        assigned = self._options.assigned
-        if assigned is None:
-            return key.stream in self._options.streams
-        return key.partition in assigned.get(key.stream, ())
-
-
-def _what_is_lost(key: PartitionKey, mark: Mark, now: Mark | None) -> TidelogError | None:
-    """The reason why a query at `mark` cannot continue in a log with the mark `now`; None: it can."""
-    if now is None:
-        return StreamNotFound(f"the partition {key} no longer exists")
-    if now.stream_id != mark.stream_id:
-        return StreamNotFound(
-            f"the stream {key.stream} that this query read ({id_text(mark.stream_id)}) was deleted, "
-            f"and another stream has its name now ({id_text(now.stream_id)})"
-        )
-    at = mark.position.offset
-    if at < now.first:
-        return OffsetOutOfRange(f"{key} begins at offset {now.first}, but the query has read only up to {at}")
-    if at > now.position.offset:
-        return LogTruncated(f"{key} ends at offset {now.position.offset}, but the query has read up to {at}")
-    return None
+    def _report(self, error: TidelogError, sentence: str) -> None:
+        if self._options.fail_on_data_loss:
+            raise type(error)(f"{sentence}; {REMEDY}")
+        if sentence not in self._warned and len(self._warned) < WARNINGS_MAX:
+            self._warned[sentence] = None
+            log.warning("%s", sentence)

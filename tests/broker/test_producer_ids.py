@@ -112,11 +112,15 @@ async def test_a_batch_under_an_id_that_nobody_was_given_leaves_nothing(api: Api
     assert await api.values(stream) == []
 
 
-async def test_an_id_of_the_space_of_sinks_is_refused_today(api: Api) -> None:
+async def test_a_batch_of_a_sink_that_was_not_opened_leaves_nothing(api: Api) -> None:
     stream, call = await api.create(), api.produce()
+
     refused = (await call.produce(stream, batch(b"x", producer_id=1 << 63))).error
-    assert code_of(refused) == "INVALID_REQUEST"
+
+    assert code_of(refused) == "UNKNOWN_PRODUCER"
+    assert "call OpenSink first" in refused.message
     assert refused.definite
+    assert await api.values(stream) == []
 
 
 async def test_what_stands_behind_a_refused_producer_keeps_its_order(api: Api) -> None:

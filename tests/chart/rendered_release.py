@@ -6,7 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from support.kube.chart import Manifest, rendered
+from support.kube.ingestions import ingestion_manifest
+from tidelog_operator.ingestions import read_ingestion
 from tidelog_operator.model import ClusterObject, read_cluster
+from tidelog_operator.resources.runs import continuous_job
 from tidelog_operator.resources.services import client_service, headless_service
 from tidelog_operator.resources.stateful_set import Pods, stateful_set
 
@@ -14,6 +17,15 @@ Labels = Mapping[str, str]
 
 
 BROKERS, OPERATOR, NATS, TEST, DEFINITIONS = "brokers", "operator", "nats", "test", "definitions"
+DRIVER = "driver"
+
+
+def driver() -> Manifest:
+    """The template of a driver of an Ingestion, as the operator makes it."""
+    one = read_ingestion(ingestion_manifest(continuous=True))
+    assert one.spec is not None
+    template: Manifest = continuous_job(one, one.spec, 1, 0)["spec"]["template"]
+    return template
 
 
 class Release:
@@ -24,6 +36,7 @@ class Release:
         cluster = self.cluster()
         self.services = [*self.of("Service")]
         self.pods: dict[str, Manifest] = dict(self._templates())
+        self.drivers = {DRIVER: driver()}
         if cluster is not None:
             self.services += [dict(client_service(cluster)), dict(headless_service(cluster))]
             self.pods[BROKERS] = stateful_set(cluster, Pods(3))["spec"]["template"]
@@ -58,10 +71,9 @@ class Release:
     def selected(self, labels: Labels) -> set[str]:
         """Returns the parts of the release whose pods have these labels."""
         assert labels
-        return {
-            part for part, pod in self.pods.items() if labels.items() <= pod["metadata"]["labels"].items()
-        }
+        pods = {**self.pods, **self.drivers}
+        return {part for part, pod in pods.items() if labels.items() <= pod["metadata"]["labels"].items()}
 
     def ports(self, part: str) -> dict[str, int]:
-        (container,) = self.pods[part]["spec"]["containers"]
+        (container,) = {**self.pods, **self.drivers}[part]["spec"]["containers"]
         return {one["name"]: one["containerPort"] for one in container.get("ports", ())}

@@ -118,6 +118,7 @@ def test_a_release_is_installed_upgraded_and_removed_and_data_stays(
     assert not [one for one in names(plane, *OF_RELEASES) if "tidelog" in one or "main" in one]
     assert names(plane, "crds", "streams.tidelog.io", "persistentvolumeclaims") == {
         "customresourcedefinition.apiextensions.k8s.io/clusters.tidelog.io",
+        "customresourcedefinition.apiextensions.k8s.io/ingestions.tidelog.io",
         "customresourcedefinition.apiextensions.k8s.io/streams.tidelog.io",
         "stream.tidelog.io/orders",
         "persistentvolumeclaim/data-main-0",

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from chart.releases import PLACED, RELEASES
-from chart.rendered_release import BROKERS, DEFINITIONS, NATS, OPERATOR, TEST, Release
+from chart.rendered_release import BROKERS, DEFINITIONS, DRIVER, NATS, OPERATOR, TEST, Release
 from support.kube.chart import CHART, NAMESPACE, Manifest, is_hook, rendered
 from support.kube.control_plane import CRDS
 from tidelog.cli.local.nats_server import find_nats_server
@@ -97,9 +97,14 @@ def reachable(release: Release) -> dict[str, set[str]]:
 def test_network_policies_allow_exactly_the_necessary_clients(full: Release, programs: Path) -> None:
     shop, prometheus, office = "namespaceSelector", "ipBlock", "ipBlock"
 
-    assert reachable(full) == {
+    spark = {
+        "driver driver": {DRIVER},
+        "driver blockmanager": {DRIVER},
+        "driver report": {OPERATOR},
+    }
+    assert reachable(full) == spark | {
         "operator http": {prometheus},
-        "brokers clients": {shop, BROKERS, OPERATOR, TEST},
+        "brokers clients": {shop, BROKERS, OPERATOR, TEST, DRIVER},
         "brokers outside": {office},
         "brokers cloud": {office},
         "brokers peers": {BROKERS},
@@ -107,7 +112,7 @@ def test_network_policies_allow_exactly_the_necessary_clients(full: Release, pro
         "nats clients": {shop, BROKERS},
         "nats routes": {NATS},
     }
-    as_it_comes = {
+    as_it_comes = spark | {
         "operator http": {"anybody"},
         "brokers clients": {"anybody"},
         "brokers peers": {BROKERS},

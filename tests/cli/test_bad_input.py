@@ -38,6 +38,7 @@ CASES = [
     ),
     Case("replicas of an unknown stream", ("cluster", "replicas", "nowhere"), Exit.NOT_FOUND, "nowhere"),
     Case("an offset beyond the end", ("consume", "STREAM", "--from", "12345"), Exit.OUT_OF_RANGE, "12345"),
+    Case("a wildcard in a token", ("consume", "STREAM", "--subject", "a.b*"), Exit.USAGE, "whole tokens"),
     Case("a wrong partition to consume", ("consume", "STREAM", "-p", "7"), Exit.NOT_FOUND, "7"),
     Case("a wrong partition to produce to", ("produce", "STREAM", "x", "-p", "7"), Exit.NOT_FOUND, "7"),
     Case("a record that is too large", ("produce", "STREAM", "x" * 100_000), Exit.USAGE, "bytes"),

@@ -171,6 +171,16 @@ def test_a_time_ends_each_partition_at_its_first_later_record(piped: Any, tidelo
     ) == ["2", "3"]
 
 
+def test_only_records_of_some_subjects_or_keys_are_read(tidelog: Any, stream: str) -> None:
+    for value, key, subject in (("a", "1", "s.eu"), ("b", "2", "s.us"), ("c", "1", "t"), ("d", "3", "s.eu")):
+        tidelog("produce", stream, value, "--key", key, "--subject", subject)
+
+    assert lines(tidelog("consume", stream, "--subject", "s.*")) == ["a", "b", "d"]
+    assert lines(tidelog("consume", stream, "--subject", "s.us", "--subject", "t")) == ["b", "c"]
+    assert lines(tidelog("consume", stream, "--key", "1", "--key", "3", "--subject", "s.>")) == ["a", "d"]
+    assert lines(tidelog("consume", stream, "--key", "4", "--until", "1h")) == []
+
+
 def test_details_say_where_and_when(tidelog: Any, stream: str) -> None:
     tidelog("produce", stream, "v", "--key", "k", "--subject", "s.t")
 

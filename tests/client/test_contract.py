@@ -14,7 +14,8 @@ import pytest
 import tidelog
 import tidelog.testing
 from support.broker import BrokerProcess
-from tidelog import Client, Position, ProducerOptions, errors
+from support.waiting import until
+from tidelog import AfterBytes, Client, Position, ProducerOptions, errors
 
 
 @pytest.fixture(scope="module")
@@ -260,3 +261,177 @@ async def test_replicas_and_brokers_are_described(log: Client, name: str) -> Non
 
 async def _all(reader: tidelog.Reader) -> list[bytes | None]:
     return [record.value async for record in reader]
+
+
+async def test_a_start_may_be_the_edge_of_a_batch_behind_some_bytes(log: Client, name: str) -> None:
+    await filled(log, name, 6)
+    size = (await log.describe_replicas(name))[0].bytes // 6
+
+    async def after(start: int, size: int) -> Position:
+        return (await log.positions(name, {0: AfterBytes(Position(start), size)}))[0]
+
+    assert [(await after(1, count * size)).offset for count in (1, 2, 4, 5, 100)] == [2, 3, 5, 6, 6]
+    assert (await after(1, 1)).offset == 2
+    assert (await after(6, 1)).offset == 6
+    assert (await after(0, size)).leader_epoch is not None
+    values = [record.value async for record in log.reader(name, start=await after(2, 2 * size), follow=False)]
+    assert values == [b"4", b"5"]
+    direct = log.reader(name, start=AfterBytes(Position(2), 2 * size), end=5)
+    assert [record.value async for record in direct] == [b"4"]
+    with pytest.raises(errors.OffsetOutOfRange):
+        await after(7, 1)
+    with pytest.raises(errors.InvalidRequest, match="bytes is 0"):
+        await after(0, 0)
+
+
+async def test_positions_say_what_starts_mean_now(log: Client, name: str) -> None:
+    await log.create_stream(name, partitions=3)
+    async with log.producer(name) as producer:
+        for number in range(3):
+            await producer.send(b"x", partition=number)
+
+    found = await log.positions(name, {0: "earliest", 2: "latest"})
+
+    assert {number: position.offset for number, position in found.items()} == {0: 0, 2: 1}
+    with pytest.raises(errors.PartitionNotFound):
+        await log.positions(name, {3: "latest"})
+    with pytest.raises(errors.StreamNotFound):
+        await log.positions(name, {0: "latest"}, stream_id=bytes(16))
+
+
+async def test_a_reader_reads_the_records_between_two_times(log: Client, name: str) -> None:
+    await shop(log, name)
+    moment = datetime(1970, 1, 1, tzinfo=UTC)
+
+    async def between(start: int, end: int, **options: Any) -> list[int]:
+        reader = log.reader(
+            name, start=moment + timedelta(seconds=start), end=moment + timedelta(seconds=end), **options
+        )
+        return [record.offset async for record in reader]
+
+    assert await between(8, 23) == list(range(8, 23))
+    assert await between(38, 99) == [38, 39]
+    assert await between(8, 8) == await between(23, 8) == await between(98, 99) == []
+    assert await between(3, 20, subject_filter="orders.>", follow=False) == [5, 10, 15]
+    with pytest.raises(errors.InvalidRequest, match="time zone"):
+        await anext(log.reader(name, end=datetime(2026, 1, 1)))  # noqa: DTZ001
+
+
+# --- projections
+
+
+async def shop(log: Client, name: str, compression: Any = "none", batches: int = 4) -> None:
+    """Batches of ten records: record n has the key n % 3, and every fifth record is an order."""
+    await log.create_stream(name)
+    async with log.producer(name, compression=compression) as producer:
+        for base in range(0, 10 * batches, 10):
+            numbers = range(base, base + 10)
+            await producer.send_batch(
+                pa.table(
+                    {
+                        "key": [b"%d" % (n % 3) for n in numbers],
+                        "value": [b"%d" % n * 100 for n in numbers],
+                        "subject": [_subject(n) for n in numbers],
+                        "timestamp": pa.array([n * 1_000_000 for n in numbers], pa.timestamp("us", "UTC")),
+                    }
+                )
+            )
+
+
+def _subject(number: int) -> str:
+    return f"orders.{'eu' if number % 2 else 'us'}.{number}" if number % 5 == 0 else "carts"
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4", "zstd"])
+async def test_only_columns_and_records_that_are_wanted_come(
+    log: Client, name: str, compression: str
+) -> None:
+    await shop(log, name, compression)
+
+    async def read(**wanted: Any) -> list[dict[str, Any]]:
+        reader = log.reader(name, follow=False, **wanted)
+        rows = [row async for batch in reader.batches(with_offsets=True) for row in batch.to_pylist()]
+        assert reader.positions[0].offset == wanted.get("end", 40)
+        assert reader.positions[0].leader_epoch is not None
+        return rows
+
+    assert await read(columns=["key"]) == [{"key": b"%d" % (n % 3), "offset": n} for n in range(40)]
+    assert await read(columns=["offset"], keys=[b"1"], start=3, end=9) == [{"offset": 4}, {"offset": 7}]
+    eu = await read(columns=["subject"], subject_filter="orders.eu.*")
+    assert eu == [{"subject": _subject(n), "offset": n} for n in (5, 15, 25, 35)]
+    assert [row["offset"] for row in await read(subject_filter=["orders.us.>", "orders.*.15"])] == [
+        0, 10, 15, 20, 30,
+    ]  # fmt: skip
+    both = await read(subject_filter="orders.>", keys=[b"0"], start=1)
+    assert [row["offset"] for row in both] == [15, 30]
+    assert both[0]["value"] == b"15" * 100
+    assert await read(subject_filter="nothing.at.all") == []
+    assert await read(columns=["headers"], start=38) == [{"offset": 38}, {"offset": 39}]
+
+
+async def test_filtered_records_come_one_by_one_with_their_offsets(log: Client, name: str) -> None:
+    await shop(log, name)
+    reader = log.reader(name, follow=False, subject_filter="orders.eu.*", start=6)
+
+    found = [(record.offset, record.value, record.timestamp_us) async for record in reader]
+
+    assert found == [(n, b"%d" % n * 100, n * 1_000_000) for n in (15, 25, 35)]
+    assert reader.positions[0].offset == 40
+
+
+async def test_a_position_behind_a_filtered_record_is_exact(log: Client, name: str) -> None:
+    await shop(log, name)
+    reader = log.reader(name, follow=False, keys=[b"0"])
+    async for record in reader:
+        if record.offset == 3:
+            break
+    assert reader.positions[0].offset == 4
+
+    rest = log.reader(name, follow=False, keys=[b"0"], start=reader.positions[0])
+
+    assert [record.offset async for record in rest] == [n for n in range(4, 40) if n % 3 == 0]
+    mixed = [reader.positions[0].offset]
+    async for batch in reader.fetched_batches():
+        mixed += batch.offsets.to_pylist()
+    assert mixed == [4, *(n for n in range(4, 40) if n % 3 == 0)]
+
+
+async def test_a_following_reader_passes_records_that_do_not_match(log: Client, name: str) -> None:
+    await shop(log, name)
+    reader = log.reader(name, subject_filter="news")
+    epoch = (await log.describe_stream(name)).partitions[0].leader_epoch
+    waiting = asyncio.create_task(anext(reader))
+    await until(lambda: reader.positions.get(0) == Position(40, epoch), "the reader passes all records")
+    async with log.producer(name) as producer:
+        await producer.send(b"old", subject="carts")
+        await producer.send(b"new", subject="news")
+
+    found = await waiting
+
+    assert (found.offset, found.value) == (41, b"new")
+    await reader.aclose()
+
+
+async def test_some_columns_make_no_records(log: Client, name: str) -> None:
+    await shop(log, name, batches=1)
+    with pytest.raises(errors.InvalidRequest, match="only the columns key"):
+        await anext(log.reader(name, columns=["key"]))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"columns": []}, "columns is empty"),
+        ({"columns": "key"}, "sequence of names"),
+        ({"columns": ["colour"]}, "a record has key, value"),
+        ({"subject_filter": "a.>.b"}, "last token"),
+        ({"subject_filter": [b"a"]}, "of type str"),
+        ({"keys": b"k"}, "sequence of bytes"),
+        ({"keys": ["k"]}, "of type bytes"),
+    ],
+)
+async def test_a_wrong_projection_is_refused_at_once(
+    log: Client, name: str, wrong: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(errors.InvalidRequest, match=sentence):
+        log.reader(name, **wrong)

@@ -18,6 +18,7 @@ from tidelog._connecting.framing import FetchAnswer
 from tidelog._producing.batching import OpenBatch
 from tidelog._reading.fetching import FetchState
 from tidelog.records import BatchHeader, encode_batch, stamp, to_columns
+from tidelog.records.projected import column_attributes, pack_projected, projected_schema
 from tidelog_proto import common_pb2, log_pb2
 
 QUICK = RetryPolicy(first_delay_ms=1, delay_ms_max=10)
@@ -402,3 +403,59 @@ def test_a_compacted_batchs_records_have_their_own_offsets() -> None:
     assert [(record.offset, record.value) for record in batch.records()] == [(5, b"5"), (9, b"9")]
     assert [record.offset for record in batch.after(5).records()] == [9]
     assert "offset_delta" not in batch.columns.schema.names
+
+
+def projected(start: int, end: int, offsets: list[int], *, epoch: int = 1, partition: int = 0) -> bytes:
+    """A projected batch about the offsets from `start` to `end`, of which it has some."""
+    schema = projected_schema(("value",))
+    values = [b"%d" % offset for offset in offsets]
+    message = b""
+    if offsets:
+        message = pa.record_batch([values, offsets], schema=schema).serialize().to_pybytes()
+    facts = {"attributes": column_attributes(["value"]), "record_count": len(offsets)} if offsets else {}
+    head = pack_projected(
+        STREAM_ID, partition, [message], start_offset=start, next_offset=end, leader_epoch=epoch, **facts
+    )
+    return head + message
+
+
+def read_projected(start: int, end: int | None, *answers: bytes) -> tuple[list[int], Position]:
+    state = FetchState("s", STREAM_ID, 0, Position(start), end)
+    found: list[int] = []
+    for data in answers:
+        for batch in state.accept(FetchAnswer(log_pb2.FetchResponse(), b"", data)):
+            found += batch.offsets.to_pylist() if batch.columns.num_rows else []
+    return found, state.position
+
+
+def test_projected_batches_that_follow_each_other_are_read() -> None:
+    answers = projected(2, 6, [3, 5]) + projected(6, 9, [], epoch=2), projected(9, 12, [9, 10, 11], epoch=2)
+
+    assert read_projected(2, 12, *answers) == ([3, 5, 9, 10, 11], Position(12, 2))
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        [projected(0, 3, [1]), projected(4, 5, [4])],
+        [projected(0, 3, [1]), projected(2, 5, [4])],
+        [projected(1, 3, [1])],
+        [projected(0, 3, [3])],
+        [projected(0, 3, []), projected(3, 9, [2])],
+        [projected(0, 9, [1])],
+        [projected(0, 2, [1], epoch=2), projected(2, 3, [], epoch=1)],
+        [projected(0, 3, [1], partition=1)],
+    ],
+)
+def test_projected_batches_that_do_not_fit_are_refused(answers: list[bytes]) -> None:
+    with pytest.raises(errors.DataCorrupt):
+        read_projected(0, 8, *answers)
+
+
+@pytest.mark.parametrize("place", [5, 9, 17, 25, 29, 34, 37, 44, 60, -1])
+def test_a_flipped_byte_of_a_projected_batch_is_refused(place: int) -> None:
+    bad = bytearray(projected(0, 3, [1]))
+    bad[place] ^= 1
+
+    with pytest.raises((errors.DataCorrupt, errors.CorruptBatch)):
+        read_projected(0, None, bytes(bad))

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -41,13 +42,14 @@ class Load:
         async with log.producer(stream, options=options) as producer, asyncio.TaskGroup() as group:
             number = 0
             while not self.stopping:
-                group.create_task(self._one(producer, b"%s %d" % (self.name.encode(), number)))
+                group.create_task(self._one(producer, number))
                 number += 1
                 await asyncio.sleep(0.005)
 
-    async def _one(self, producer: tidelog.Producer, value: bytes) -> None:
+    async def _one(self, producer: tidelog.Producer, number: int) -> None:
+        value = b"%s %d" % (self.name.encode(), number)
         try:
-            await producer.send(value)
+            await producer.send(value, key=b"%d" % (number % 3))
         except errors.TidelogError as error:
             self.failures.append(error)
         else:
@@ -73,13 +75,15 @@ async def test_leaders_that_die_freeze_or_leave_cost_no_record_and_no_order(trio
         loads = [Load("steady", idempotent=True), Load("plain", idempotent=False)]
         writing = [asyncio.create_task(load.run(log, "load")) for load in loads]
         seen: list[tidelog.Record] = []
+        chosen: list[tidelog.Record] = []
 
-        async def follow() -> None:
-            reader = log.reader("load")
+        async def follow(found: list[tidelog.Record], **wanted: Any) -> None:
+            reader = log.reader("load", **wanted)
             while True:
-                seen.append(await anext(reader))
+                found.append(await anext(reader))
 
-        reading = asyncio.create_task(follow())
+        reading = asyncio.create_task(follow(seen))
+        choosing = asyncio.create_task(follow(chosen, keys=[b"1"]))
         for fault in (kill, freeze, stop):
             await until(lambda: len(seen) > 50, "records")
             leader = (await log.describe_stream("load")).partitions[0].leader
@@ -91,13 +95,20 @@ async def test_leaders_that_die_freeze_or_leave_cost_no_record_and_no_order(trio
         await asyncio.gather(*writing)
         stored = [record async for record in log.reader("load", follow=False)]
         await until(lambda: reading.done() or len(seen) >= len(stored), "the last records", 30)
+        wanted = [record for record in stored if record.key == b"1"]
+        await until(lambda: choosing.done() or len(chosen) >= len(wanted), "the last chosen records", 30)
         assert not reading.done()
-        reading.cancel()
-        await asyncio.gather(reading, return_exceptions=True)
+        assert not choosing.done()
+        for task in (reading, choosing):
+            task.cancel()
+        await asyncio.gather(reading, choosing, return_exceptions=True)
     for partition in (0, 1):
         own = [record for record in seen if record.partition == partition]
         assert own == [record for record in stored if record.partition == partition]
         assert [record.offset for record in own] == list(range(len(own)))
+        assert [one for one in chosen if one.partition == partition] == [
+            one for one in wanted if one.partition == partition
+        ]
     values = [record.value or b"" for record in stored]
     assert len(values) == len(set(values)), "a record stands twice"
     for load in loads:

@@ -46,9 +46,7 @@ ENTRIES: list[Covered | NotRun] = [
     Covered("docs/operations.md", r"tidelog-broker .*", "tests/broker/test_command.py"),
     Covered("docs/operations.md", r"tidelog verify --cluster .*", "tests/cli/test_verify_cluster.py"),
     Covered("docs/operations.md", r"tidelog verify /.*", "tests/cli/test_verify.py"),
-    Covered(
-        "docs/spark.md", r"python spark-jobs/jobs/stream_to_parquet.py .*", "tests/spark/test_restart.py"
-    ),
+    Covered("docs/spark.md", r"python -m tidelog_spark\.jobs ingest .*", "tests/spark/test_restart.py"),
     Covered("docs/chaos.md", r".*cluster\.power_losses .*", "tests/cluster/test_power_losses.py"),
     Covered("docs/chaos.md", r"tidelog verify --history .*", "tests/cli/test_verify_cluster.py"),
     Covered("examples/.*", r"npm install|node .*", "tests/examples/test_node_client.py"),

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 OPERATOR = ROOT / "operator" / "tidelog_operator"
 RUNBOOK = (ROOT / "docs" / "runbook.md").read_text(encoding="utf-8")
 
-PASSED_ON = {"finding.reason", "reason", "last['reason']"}
+PASSED_ON = {"finding.reason", "decision.problem.reason", "reason", "last['reason']"}
 """Arguments of `condition` that are no literals: a member of `Reason`, a tuple whose literals are counted
 separately, or the reason of an earlier condition."""
 
@@ -105,7 +105,7 @@ def section(begin: str, end: str) -> str:
     ("module", "more", "begin", "end"),
     [
         ("reporting/cluster_status.py", set(), "\n## Clusters: Ready\n", "\n## Streams\n"),
-        ("reporting/stream_status.py", set(Reason), "\n## Streams\n", "\n## Phases\n"),
+        ("reporting/stream_status.py", set(Reason), "\n## Streams\n", "\n## Ingestions\n"),
     ],
 )
 def test_every_reason_of_a_condition_has_an_entry_in_the_section_of_its_object(
@@ -120,10 +120,24 @@ def test_every_reason_of_a_condition_has_an_entry_in_the_section_of_its_object(
     assert known - entries(section(begin, end)) == set()
 
 
+def test_every_reason_of_an_ingestion_has_an_entry() -> None:
+    said = sources()
+    plan = said["plan/ingestions.py"], said["plan/claimed_paths.py"]
+    asked = ((text, name, at) for text in plan for name, at in (("Problem", 0), ("_Claim", 1)))
+    reasons = (call.args[at] for text, name, at in asked for call in calls(text, name))
+    problems = {str(one.value) for one in reasons if isinstance(one, ast.Constant)}
+
+    known = reasons_of_conditions(said["reporting/ingestion_status.py"]) | problems
+
+    assert {"Scheduled", "StreamNotFound", "SinkInUse"} <= known
+    assert known - entries(section("\n## Ingestions\n", "\n## Phases\n")) - {"Valid"} == set()
+
+
 def test_no_other_module_makes_conditions() -> None:
     found = {name for name, text in sources().items() if any(calls(text, "condition"))}
 
-    assert found == {"reporting/cluster_status.py", "reporting/stream_status.py", "reporting/conditions.py"}
+    statuses = {f"reporting/{kind}_status.py" for kind in ("cluster", "stream", "ingestion")}
+    assert found == {*statuses, "reporting/conditions.py"}
 
 
 def test_every_reason_of_an_event_has_an_entry() -> None:

@@ -14,10 +14,12 @@ from tidelog_broker.core.metadata.commands import (
     AlterStream,
     ChangeBroker,
     ChangePartitions,
+    CloseSink,
     Command,
     DeleteStream,
     FormatCluster,
     NewPartition,
+    OpenSink,
     PartitionChange,
     RaiseFeatureLevel,
     RecoverCluster,
@@ -42,6 +44,9 @@ EVERY_COMMAND: list[Command] = [
     AlterStream(identifier(1), StreamConfig(subject="x.>"), (NewPartition((1,), 1, 4),)),
     DeleteStream(identifier(1)),
     AllocateProducerIds(0, 1000),
+    OpenSink("copy", 3, 12, 7, 99, identifier(1), 2),
+    OpenSink("write-1", 4, 13, 0, 99, identifier(1), 2, once=True, forgets="write-0"),
+    CloseSink("write-1"),
     ChangePartitions(
         (
             PartitionChange(identifier(1), 0, leader=None),

@@ -96,7 +96,7 @@ def test_a_broker_of_another_cluster_is_refused() -> None:
         registration.register(cluster(), of(0, cluster_id=b"x" * 16), Sessions(), 0)
 
 
-@pytest.mark.parametrize(("levels", "advice"), [((3, 4), "an earlier"), ((0, 0), "a later")])
+@pytest.mark.parametrize(("levels", "advice"), [((4, 5), "an earlier"), ((0, 0), "a later")])
 def test_software_that_does_not_know_the_clusters_level_is_refused(
     levels: tuple[int, int], advice: str
 ) -> None:

@@ -10,7 +10,8 @@ import pytest
 from support.kube.imagined import NOW, Kubernetes
 from support.kube.situations import CLUSTER, NAMESPACE, Brokers
 from tidelog_broker import __main__ as command
-from tidelog_operator.kubernetes.objects import WAITING_REASON_CHARACTERS_MAX, Objects
+from tidelog_operator.kubernetes.objects import Objects
+from tidelog_operator.kubernetes.pods import WAITING_REASON_CHARACTERS_MAX
 from tidelog_operator.model import BrokerPod, ObjectKey
 from tidelog_operator.reporting.cluster_status import ABSENT_SHOWN_MAX, cluster_status
 from tidelog_operator.resources.naming import EXIT_DAMAGED

@@ -21,7 +21,7 @@ from tidelog_operator.kubernetes.definitions import REVISION, ApplyError, applie
 
 pytestmark = pytest.mark.slow
 
-NAMES = ["clusters.tidelog.io", "streams.tidelog.io"]
+NAMES = ["clusters.tidelog.io", "ingestions.tidelog.io", "streams.tidelog.io"]
 KIND = "CustomResourceDefinition"
 
 

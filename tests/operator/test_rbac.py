@@ -28,6 +28,11 @@ Resource = tuple[str, str]
 
 ANYWHERE: dict[Resource, str] = {
     ("tidelog.io", "clusters"): "list watch",
+    ("tidelog.io", "ingestions"): "list watch",
+    ("tidelog.io", "ingestions/status"): "patch",
+    ("tidelog.io", "ingestions/finalizers"): "update",
+    ("batch", "cronjobs"): "list watch create patch delete",
+    ("batch", "jobs"): "list watch create delete",
     ("tidelog.io", "streams"): "list watch patch",
     ("tidelog.io", "clusters/status"): "patch",
     ("tidelog.io", "streams/status"): "patch",
@@ -58,6 +63,7 @@ MORE_VERBS = ("*", "bind", "escalate", "impersonate", "approve", "sign", "attest
 
 HIDDEN: Sequence[Resource] = (
     ("tidelog.io", "clusters/finalizers"),
+    ("tidelog.io", "ingestions/finalizers"),
     ("tidelog.io", "streams/finalizers"),
     ("", "users"),
     ("", "groups"),

@@ -68,6 +68,13 @@ def test_an_accepted_vector_encoded_again_means_the_same(vector: dict[str, Any])
     assert [generate.plain_json(record) for record in twin.read_records(again)] == vector["records"]
 
 
+@pytest.mark.parametrize("vector", vectors("projected"))
+def test_a_projected_vector_means_what_it_says(vector: dict[str, Any]) -> None:
+    found = generate.projected_json(bytes.fromhex(vector["projected"]))
+
+    assert found == {name: vector[name] for name in ("header", "records")}
+
+
 @pytest.mark.parametrize("vector", vectors("stored"))
 def test_a_stored_vector_passes_both_crcs_at_its_place_and_means_what_it_says(
     vector: dict[str, Any],

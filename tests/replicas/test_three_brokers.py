@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any, cast
 
 import pytest
 
@@ -163,7 +164,7 @@ async def test_a_new_leader_does_not_say_how_far_is_committed_before_it_knows(cl
     await until(lambda: cluster[2].partition().leads, "the new leader")
     leader = cluster[2].partition()
     wanted = log_pb2.FetchPartition(stream_id=STREAM, partition=0, latest=True)
-    service = LogService(cluster[2].broker)
+    service = LogService(cluster[2].broker, cast(Any, cluster.controller))
     with pytest.raises(Unavailable):
         await resolve_start(cluster[2].broker, leader, wanted)
     everything = log_pb2.FetchPartition(stream_id=STREAM, partition=0, earliest=True)

@@ -29,7 +29,8 @@ def log(broker: BrokerProcess, spark: SparkSession) -> Iterator[blocking.Client]
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    with local_session("tests") as session:
+    # A task may fail three times, as on a cluster.
+    with local_session("tests", master="local[2,4]") as session:
         yield session
 
 

@@ -85,6 +85,33 @@ def test_a_schema_with_some_of_the_columns_reads_only_these(
     assert sorted(found) == [(0, [("h", b"1")], b"v"), (1, [], b"w")]
 
 
+def test_one_frame_gives_the_same_rows_filtered_unfiltered_and_joined(
+    log: blocking.Client, stream: Stream, read: Read, spark: SparkSession
+) -> None:
+    """The trap of filter pushdown: plans of one frame share the Python source, so no plan may change it."""
+    name = stream()
+    with log.producer(name) as producer:
+        for number in range(20):
+            region = "eu" if number % 2 else "us"
+            producer.send(b"%d" % number, key=b"k%d" % (number % 4), subject=f"orders.{region}.new")
+    rows = read(name, subjectFilter="orders.eu.*", columns="offset,key")
+    assert rows.columns == ["offset", "key"]
+    few = rows.where("offset < 5")
+    assert sorted(row.offset for row in few.collect()) == [1, 3]
+    assert sorted(row.offset for row in rows.collect()) == list(range(1, 20, 2))
+    assert few.union(rows).count() == 12
+    assert few.alias("a").join(rows.where("key = 'k3'").alias("b"), "offset").count() == 1
+    rows.createOrReplaceTempView("pruned")
+    largest = spark.sql(
+        "select * from pruned where offset = (select max(offset) from pruned where key = 'k1')"
+    )
+    assert [(row.offset, bytes(row.key)) for row in largest.collect()] == [(17, b"k1")]
+    assert read(name, key="k2", columns="partition").count() == 5
+    assert sorted(row.offset for row in read(name, keys='["k0", "k1"]').collect()) == sorted(
+        [*range(0, 20, 4), *range(1, 20, 4)]
+    )
+
+
 def test_an_empty_stream_is_an_empty_frame(stream: Stream, read: Read) -> None:
     assert read(stream(3)).count() == 0
 
@@ -148,6 +175,7 @@ def test_earliest_is_the_log_start_and_what_lies_below_is_lost_data(
         ({"subscribe": "{name}", "startingOffset": "earliest"}, "option 'startingoffset' is not known"),
         ({"subscribe": "{name}", "endingOffsets": '{"{name}": {"0": 5}}'}, "endingOffsets is 5 for {name}/0"),
         ({"subscribe": "{name}", "endingOffsets": '{"{name}": {"7": 0}}'}, "names partition {name}/7"),
+        ({"subscribe": "{name}", "kafka.group.id": "g"}, "no consumer groups yet"),
         ({"subscribe": "{name}", "endingOffsets": '{"{name}": {}}'}, "lacks partition {name}/0"),
         ({"assign": '{"{name}": [3]}'}, "stream {name} has only partition 0, not 3"),
         (

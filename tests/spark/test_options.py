@@ -6,34 +6,40 @@ import pytest
 
 from tidelog.errors import InvalidRequest
 from tidelog_spark.options import (
-    RECORDS_PER_PARTITION_DEFAULT,
     SERVERS,
-    Edge,
+    Chosen,
     Options,
-    check_batch,
-    check_stream,
+    Retries,
+    TaskLimits,
+    TriggerLimits,
     parse,
+    parse_batch,
+    parse_stream,
 )
+from tidelog_spark.payload import BadRecords
+from tidelog_spark.points import Bound, Edge, Moment
+from tidelog_spark.pruning import Pruning
 
 GIVEN = {SERVERS: "localhost:9210", "subscribe": "orders"}
+JSON = {"valueFormat": "json", "valueSchema": "id bigint"}
 
 
 def test_names_and_addresses_are_lists_with_commas_and_names_count_once() -> None:
     options = parse({SERVERS: "a:1, b:2", "subscribe": "orders, payments,orders"})
     assert options.servers == ("a:1", "b:2")
-    assert options.streams == ("orders", "payments")
+    assert options.chosen == Chosen(("orders", "payments"))
 
 
 def test_what_is_not_said_has_the_documented_default() -> None:
     assert parse(GIVEN) == Options(
         servers=("localhost:9210",),
-        streams=("orders",),
-        assigned=None,
+        chosen=Chosen(("orders",)),
         starting=None,
         ending=None,
-        offsets_per_trigger_max=None,
-        partitions_min=None,
-        records_per_partition_max=RECORDS_PER_PARTITION_DEFAULT,
+        latest_if_no_record=False,
+        trigger=TriggerLimits(offsets_max=None, bytes_max=None, offsets_min=None, delay_s_max=900.0),
+        task=TaskLimits(partitions_min=None, records_max=1_000_000, bytes_max=None),
+        retries=Retries(times=3, interval_s=0.01, fetch_timeout_s=60.0),
         fail_on_data_loss=True,
         headers=False,
     )
@@ -42,21 +48,105 @@ def test_what_is_not_said_has_the_documented_default() -> None:
 def test_option_names_are_compared_without_case_as_spark_does() -> None:
     options = parse({**GIVEN, "FAILONDATALOSS": "False", "maxoffsetspertrigger": "7"})
     assert not options.fail_on_data_loss
-    assert options.offsets_per_trigger_max == 7
+    assert options.trigger.offsets_max == 7
 
 
 def test_offsets_may_be_numbers_words_or_the_kafka_connectors_minus_one_and_two() -> None:
     points = '{"orders": {"0": 120, "1": "earliest", "2": -1, "3": -2, "4": "latest"}}'
-    assert parse({**GIVEN, "startingOffsets": points}).starting == {
-        "orders": {0: 120, 1: Edge.EARLIEST, 2: Edge.LATEST, 3: Edge.EARLIEST, 4: Edge.LATEST}
-    }
-    assert parse({**GIVEN, "endingOffsets": "Latest"}).ending is Edge.LATEST
+    assert parse({**GIVEN, "startingOffsets": points}).starting == Bound(
+        "startingOffsets",
+        {"orders": {0: 120, 1: Edge.EARLIEST, 2: Edge.LATEST, 3: Edge.EARLIEST, 4: Edge.LATEST}},
+    )
+    assert parse({**GIVEN, "endingOffsets": "Latest"}).ending == Bound("endingOffsets", Edge.LATEST)
 
 
 def test_assign_chooses_partitions() -> None:
     options = parse({SERVERS: "a:1", "assign": '{"orders": [2, 0, 2], "payments": [1]}'})
-    assert options.assigned == {"orders": (0, 2), "payments": (1,)}
-    assert options.streams == ("orders", "payments")
+    assert options.chosen.assigned == {"orders": (0, 2), "payments": (1,)}
+    assert options.chosen.streams == ("orders", "payments")
+
+
+def test_a_pattern_chooses_streams_by_name() -> None:
+    chosen = parse({SERVERS: "a:1", "subscribePattern": " orders[.].* "}).chosen
+    assert chosen == Chosen((), pattern="orders[.].*")
+
+
+def test_a_timestamp_comes_before_timestamps_by_partition_and_these_before_offsets() -> None:
+    for end in ("starting", "ending"):
+        given = {**GIVEN, f"{end}Offsets": "earliest" if end == "starting" else "latest"}
+        given[f"{end}OffsetsByTimestamp"] = '{"orders": {"0": 1000, "1": 2000}}'
+        by_partition = {"orders": {0: Moment(1000), 1: Moment(2000)}}
+        assert getattr(parse(given), end) == Bound(f"{end}OffsetsByTimestamp", by_partition)
+        given[f"{end}Timestamp"] = "3000"
+        assert getattr(parse(given), end) == Bound(f"{end}Timestamp", Moment(3000))
+
+
+def test_limits_of_triggers_and_tasks_are_numbers_and_durations() -> None:
+    given = {
+        "maxOffsetsPerTrigger": "9",
+        "minOffsetsPerTrigger": "5",
+        "maxTriggerDelay": "90s",
+        "maxBytesPerTrigger": "1000",
+        "minPartitions": "2",
+        "maxRecordsPerPartition": "3",
+        "maxBytesPerPartition": "400",
+    }
+    options = parse({**GIVEN, **given})
+    assert options.trigger == TriggerLimits(9, 1000, 5, 90.0)
+    assert options.task == TaskLimits(2, 3, 400)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("15m", 900), ("2h", 7200), ("1d", 86400), ("250ms", 0.25), ("1500", 1.5), ("3 min", 180), ("0s", 0)],
+)
+def test_durations_have_sparks_units_and_are_milliseconds_without_one(text: str, seconds: float) -> None:
+    given = {"minOffsetsPerTrigger": "1", "maxTriggerDelay": text}
+    assert parse({**GIVEN, **given}).trigger.delay_s_max == seconds
+
+
+def test_columns_subjects_and_keys_are_pruned_by_brokers() -> None:
+    given = {"columns": "offset, key,offset", "subjectFilter": "orders.*.eu  a,b.>", "key": " k "}
+    assert parse({**GIVEN, **given}).pruning == Pruning(
+        ("offset", "key"), ("orders.*.eu", "a,b.>"), (b" k ",)
+    )
+    assert parse({**GIVEN, "keys": '["ä", "b", "ä"]'}).pruning == Pruning(keys=("ä".encode(), b"b"))
+
+
+def test_values_of_a_format_have_a_schema_and_raw_values_have_none() -> None:
+    payload = parse({**GIVEN, **JSON, "BADRECORDS": "Drop", "columns": "offset"}).payload
+    assert payload is not None
+    assert payload.schema.simpleString() == "struct<id:bigint>"
+    assert payload.bad_records is BadRecords.DROP
+    assert parse({**GIVEN, "valueFormat": "RAW"}).payload is None
+
+
+def test_retries_and_the_time_of_a_fetch_are_the_users() -> None:
+    given = {"fetchOffset.numRetries": "0", "fetchOffset.retryIntervalMs": "0", "fetchTimeoutMs": "1500"}
+    assert parse({**GIVEN, **given}).retries == Retries(0, 0.0, 1.5)
+
+
+def test_the_strategy_for_timestamps_without_a_record_is_error_or_latest() -> None:
+    assert not parse({**GIVEN, "startingOffsetsByTimestampStrategy": "error"}).latest_if_no_record
+    assert parse({**GIVEN, "startingOffsetsByTimestampStrategy": "LATEST"}).latest_if_no_record
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("kafka.bootstrap.servers", "give tidelog.bootstrap.servers"),
+        ("kafka.group.id", "no consumer groups yet"),
+        ("groupIdPrefix", "no consumer groups yet"),
+        ("cursorId", "no cursors yet"),
+        ("kafkaConsumer.pollTimeoutMs", "fetchTimeoutMs"),
+        ("kafka.session.timeout.ms", "a client of its own"),
+    ],
+)
+def test_an_option_of_the_kafka_connector_is_refused_with_what_to_use(name: str, sentence: str) -> None:
+    with pytest.raises(InvalidRequest) as refusal:
+        parse({**GIVEN, name: "x"})
+    assert repr(name) in str(refusal.value)
+    assert sentence in str(refusal.value)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +155,8 @@ def test_assign_chooses_partitions() -> None:
         ({"startingOffset": "earliest"}, "startingOffset"),
         ({SERVERS: " , "}, SERVERS),
         ({"subscribe": ","}, "subscribe"),
-        ({"assign": '{"orders": [0]}'}, "both"),
+        ({"assign": '{"orders": [0]}'}, "subscribe and assign are given together"),
+        ({"subscribePattern": "o.*"}, "subscribe and subscribePattern are given together"),
         ({"startingOffsets": "first"}, "first"),
         ({"startingOffsets": "[1]"}, "[1]"),
         ({"startingOffsets": "{}"}, "{}"),
@@ -79,6 +170,40 @@ def test_assign_chooses_partitions() -> None:
         ({"minPartitions": "two"}, "two"),
         ({"maxRecordsPerPartition": "-1"}, "-1"),
         ({"failOnDataLoss": "yes"}, "yes"),
+        ({"maxBytesPerTrigger": "64MB"}, "64MB"),
+        ({"maxBytesPerPartition": "0"}, "maxBytesPerPartition"),
+        ({"minOffsetsPerTrigger": "-5"}, "-5"),
+        ({"minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"}, "more than maxOffsetsPerTrigger (4)"),
+        ({"minOffsetsPerTrigger": "5", "maxTriggerDelay": "soon"}, "soon"),
+        ({"minOffsetsPerTrigger": "5", "maxTriggerDelay": "5 fortnights"}, "fortnights"),
+        ({"maxTriggerDelay": "5m"}, "only with minOffsetsPerTrigger"),
+        ({"startingTimestamp": "2026-01-01"}, "2026-01-01"),
+        ({"startingTimestamp": "253402300800000"}, "before the year 10000"),
+        ({"endingTimestamp": "-1"}, "endingTimestamp"),
+        ({"startingOffsetsByTimestamp": "1000"}, "startingOffsetsByTimestamp"),
+        ({"startingOffsetsByTimestamp": '{"orders": {"0": -1}}'}, "milliseconds since 1970"),
+        ({"endingOffsetsByTimestamp": '{"orders": {"0": "latest"}}'}, "milliseconds since 1970"),
+        ({"endingOffsetsByTimestamp": '{"other": {"0": 5}}'}, "other"),
+        ({"startingOffsetsByTimestampStrategy": "earliest"}, "'error' or 'latest'"),
+        ({"columns": "key,topic"}, "key,topic"),
+        ({"columns": " , "}, "columns"),
+        ({"columns": "key", "includeHeaders": "true"}, "add headers to columns"),
+        ({"columns": "key,_bad_record"}, "exists only with badRecords=column"),
+        ({**JSON, "badRecords": "column", "columns": "key,value"}, "add _bad_record to columns"),
+        ({**JSON, "badRecords": "column", "columns": "topic"}, "leader_epoch, headers, _bad_record"),
+        ({**JSON, "badRecords": "skip"}, "badRecords is 'skip'"),
+        ({"valueFormat": "avro"}, "it must be 'raw' or 'json'"),
+        ({"valueFormat": "raw", "timestampUnit": "ms"}, "timestampUnit has an effect only with"),
+        ({"subjectFilter": " "}, "subjectFilter"),
+        ({"subjectFilter": "orders.>.x"}, "orders.>.x"),
+        ({"key": "a", "keys": '["b"]'}, "given together"),
+        ({"keys": "a"}, "keys"),
+        ({"keys": "[]"}, "keys"),
+        ({"keys": "[1]"}, "[1]"),
+        ({"keys": '["\\ud800"]'}, "ud800"),
+        ({"fetchOffset.numRetries": "-1"}, "fetchOffset.numRetries"),
+        ({"fetchOffset.retryIntervalMs": "fast"}, "fast"),
+        ({"fetchTimeoutMs": "0"}, "fetchTimeoutMs"),
         ({"includeHeaders": ""}, "includeHeaders"),
     ],
 )
@@ -104,18 +229,28 @@ def test_a_read_needs_a_stream_and_a_broker() -> None:
         parse({"subscribe": "orders"})
 
 
+def test_a_pattern_that_is_empty_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="subscribePattern is"):
+        parse({SERVERS: "a:1", "subscribePattern": " "})
+
+
 @pytest.mark.parametrize(
-    ("check", "wrong"),
+    ("kind", "wrong"),
     [
-        (check_batch, {"maxOffsetsPerTrigger": "5"}),
-        (check_batch, {"startingOffsets": "latest"}),
-        (check_batch, {"endingOffsets": "earliest"}),
-        (check_stream, {"endingOffsets": "latest"}),
+        (parse_batch, {"maxOffsetsPerTrigger": "5"}),
+        (parse_batch, {"minOffsetsPerTrigger": "5"}),
+        (parse_batch, {"maxTriggerDelay": "5m"}),
+        (parse_batch, {"maxBytesPerTrigger": "5"}),
+        (parse_batch, {"startingOffsets": "latest"}),
+        (parse_batch, {"endingOffsets": "earliest"}),
+        (parse_batch, {"startingTimestamp": "2000", "endingTimestamp": "1999"}),
+        (parse_stream, {"endingOffsets": "latest"}),
+        (parse_stream, {"endingTimestamp": "5"}),
+        (parse_stream, {"endingOffsetsByTimestamp": '{"orders": {"0": 5}}'}),
     ],
 )
 def test_what_only_the_other_kind_of_read_can_do_is_refused(
-    check: Callable[[Options], Options], wrong: dict[str, str]
+    kind: Callable[[dict[str, str]], Options], wrong: dict[str, str]
 ) -> None:
-    options = parse({**GIVEN, **wrong})
     with pytest.raises(InvalidRequest, match=next(iter(wrong))):
-        check(options)
+        kind({**GIVEN, **wrong})

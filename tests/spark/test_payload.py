@@ -46,9 +46,10 @@ def test_a_batch_read_has_typed_values_and_bad_records_as_asked(
         (None, None, None, True),
         (2, None, None, False),
     ]
-    assert read(name, badRecords="drop", **JSON).count() == 3
+    dropped = read(name, badRecords="drop", columns="offset", **JSON).collect()
+    assert sorted(row.offset for row in dropped) == [0, 2, 3]
     with pytest.raises(PySparkException) as failure:
-        read(name, **JSON).collect()
+        read(name, schema="offset bigint", **JSON).collect()
     assert f"the record {name}/0 at offset 1 cannot be decoded: the value is not JSON" in sentence_of(
         failure.value
     )

@@ -11,13 +11,24 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyspark.sql.types import StructType
 
 from tidelog.errors import InvalidRequest
-from tidelog_spark.payload import BAD_RECORD, parse_payload, stored_schema, with_payload
+from tidelog_spark.option_values import Given
+from tidelog_spark.payload import (
+    BAD_RECORD,
+    NAMES,
+    BadRecord,
+    Payload,
+    parse_payload,
+    stored_schema,
+    with_payload,
+)
 from tidelog_spark.payload.decoded import Decoded
 from tidelog_spark.payload.json_values import JsonDecoder
 from tidelog_spark.payload.limits import DEPTH_MAX
 from tidelog_spark.payload.types import arrow_type, parse_schema
+from tidelog_spark.schema import check_schema, row_schema
 
 
 def _decoder(schema: str, unit: str = "s") -> JsonDecoder:
@@ -210,14 +221,18 @@ def test_a_value_that_would_become_too_large_is_bad() -> None:
     ]
 
 
+def _payload(**options: str) -> Payload | None:
+    return parse_payload(Given(options, NAMES, lambda name: None))
+
+
 def _rows(mode: str, *values: bytes | None) -> list[dict[str, Any]]:
-    payload = parse_payload({"valueFormat": "json", "valueSchema": "n int", "badRecords": mode})
+    payload = _payload(valueFormat="json", valueSchema="n int", badRecords=mode)
     assert payload is not None
     fields = [("value", arrow_type(payload.schema)), ("partition", pa.int32())]
     if mode == "column":
         fields.append((BAD_RECORD, pa.struct([("value", pa.binary()), ("reason", pa.string())])))
     schema = pa.schema(fields)
-    stored = stored_schema(schema, payload)
+    stored = stored_schema(schema)
     assert stored.names == ["partition", "value", "offset"]
     columns = [[3] * len(values), values, range(7, 7 + len(values))]
     batch = pa.RecordBatch.from_arrays(
@@ -240,17 +255,43 @@ def test_bad_records_stand_in_a_column_are_dropped_or_end_the_query() -> None:
         {"value": {"n": 2}, "partition": 3, BAD_RECORD: None},
     ]
     assert [row["value"] for row in _rows("drop", *values)] == [{"n": 1}, None, {"n": 2}]
-    with pytest.raises(InvalidRequest, match="orders/3 at offset 9 cannot be decoded: the value is 7"):
+    with pytest.raises(BadRecord, match="orders/3 at offset 9 cannot be decoded: the value is 7"):
         _rows("fail", *values)
+
+
+def test_rows_have_typed_values_and_the_columns_that_options_name() -> None:
+    payload = _payload(valueFormat="json", valueSchema="n int", badRecords="column")
+    typed = row_schema(headers=True, payload=payload)
+    assert typed.names[-2:] == [BAD_RECORD, "headers"]
+    assert typed["value"].dataType.simpleString() == "struct<n:int>"
+    columns = ("offset", BAD_RECORD, "value")
+    chosen = row_schema(headers=False, columns=columns, payload=payload)
+    assert chosen.names == list(columns)
+    check_schema(chosen, columns, payload)
+    without = StructType([chosen["offset"], chosen["value"]])
+    with pytest.raises(
+        InvalidRequest, match="has no column _bad_record; add _bad_record struct<value:binary"
+    ):
+        check_schema(without, columns, payload)
+    with pytest.raises(InvalidRequest, match="the column value is binary, not struct<n:int>"):
+        check_schema(without)
+    for mode in ("fail", "drop"):
+        same = _payload(valueFormat="json", valueSchema="n int", badRecords=mode)
+        check_schema(StructType([chosen["offset"]]), payload=same)
+        with pytest.raises(InvalidRequest, match="a record has no column '_bad_record'"):
+            check_schema(chosen, payload=same)
 
 
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"valueFormat": "xml"}, "valueFormat is 'xml'; it must be one of raw, json"),
+        ({"valueFormat": "xml"}, "valueFormat is 'xml'; it must be 'raw' or 'json'"),
         ({"valueFormat": "json"}, "valueSchema is missing"),
         ({"badRecords": "drop"}, "badRecords has an effect only with valueFormat=json"),
-        ({"valueSchema": "n int", "badRecords": "skip"}, "badRecords is 'skip'"),
+        (
+            {"valueSchema": "n int", "badRecords": "skip"},
+            "badRecords is 'skip'; it must be 'fail' or 'column' or 'drop'",
+        ),
         ({"valueSchema": "n int", "timestampUnit": "h"}, "timestampUnit is 'h'"),
         ({"valueSchema": ""}, "near 'its end'"),
         ({"valueSchema": "n int, n int"}, "has the field 'n' twice"),
@@ -263,5 +304,5 @@ def test_bad_records_stand_in_a_column_are_dropped_or_end_the_query() -> None:
 def test_a_wrong_option_is_refused_with_a_sentence(options: dict[str, str], sentence: str) -> None:
     given = {"valueFormat": "json", **options} if "valueSchema" in options else options
     with pytest.raises(InvalidRequest) as failure:
-        parse_payload(given)
+        _payload(**given)
     assert sentence in str(failure.value)

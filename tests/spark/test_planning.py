@@ -7,32 +7,11 @@ from hypothesis import strategies as st
 
 from tidelog.model import Position
 from tidelog_spark.offsets import Mark, PartitionKey, Range, from_document, to_document
-from tidelog_spark.planning import advance, apportion, split
+from tidelog_spark.planning import advance, split
 
 ORDERS = UUID(int=1).bytes
 OTHER = UUID(int=2).bytes
 ZERO, ONE = PartitionKey("orders", 0), PartitionKey("orders", 1)
-
-_sizes = st.dictionaries(
-    st.builds(PartitionKey, st.sampled_from("ab"), st.integers(0, 9)), st.integers(0, 1 << 40), min_size=1
-)
-
-
-@given(_sizes, st.none() | st.integers(1, 1 << 42))
-def test_shares_use_the_limit_up_exceed_no_size_and_are_in_proportion(
-    sizes: dict[PartitionKey, int], limit: int | None
-) -> None:
-    shares = apportion(sizes, limit)
-    total = sum(sizes.values())
-    assert sum(shares.values()) == (total if limit is None else min(limit, total))
-    for key, size in sizes.items():
-        assert 0 <= shares[key] <= size
-        if limit is not None and total > limit:
-            assert abs(shares[key] - size * limit / total) <= 1 + size * limit / total * 1e-9
-
-
-def test_a_limit_below_the_number_of_partitions_still_makes_progress() -> None:
-    assert sum(apportion({ZERO: 5, ONE: 5}, 1).values()) == 1
 
 
 def _mark(offset: int, epoch: int | None = 1, first: int = 0, stream_id: bytes = ORDERS) -> Mark:
@@ -44,7 +23,13 @@ def test_a_trigger_takes_everything_or_the_limit_and_leaves_inner_epochs_open() 
     reach = {ZERO: _mark(300), ONE: _mark(150)}
     assert advance(start, reach, None) == reach
     limited = advance(start, reach, 100)
-    assert limited == {ZERO: _mark(75, None), ONE: _mark(75, None)}
+    # 10 of the limit are shared equally: 5 each. The others are shared as 295 to 95.
+    assert limited == {ZERO: _mark(73, None), ONE: _mark(77, None)}
+
+
+def test_offsets_that_retention_deleted_take_no_part_of_a_limit() -> None:
+    found = advance({ZERO: _mark(10)}, {ZERO: _mark(900, 1, 500)}, 100)
+    assert found == {ZERO: _mark(600, None, 0)}
 
 
 @given(
@@ -56,8 +41,8 @@ def test_triggers_with_a_limit_reach_the_end_exactly_and_then_stand_still(
     start: dict[PartitionKey, Mark], reach: dict[PartitionKey, Mark], limit: int
 ) -> None:
     at = start
-    for _ in range(3000):
-        following = advance(at, reach, limit)
+    for turn in range(3000):
+        following = advance(at, reach, limit, turn)
         if to_document(following) == to_document(at):
             break
         at = from_document(to_document(following))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from typing import Any, cast
+from typing import Any, Self, cast
 from uuid import UUID
 
 import pyarrow as pa
@@ -14,9 +14,12 @@ from tidelog import FetchedBatch
 from tidelog.errors import LogTruncated, OffsetOutOfRange, StreamNotFound, TidelogError
 from tidelog.model import Position
 from tidelog.records import BatchHeader, decode_batch, encode_batch, to_columns
-from tidelog_spark.cluster import Cluster, StreamState
+from tidelog_spark.cluster import Cluster
 from tidelog_spark.offsets import PartitionKey, Range
-from tidelog_spark.reader import ROWS_WANTED, assemble, read_range
+from tidelog_spark.options import SERVERS, Chosen, Options, Retries, parse
+from tidelog_spark.payload import BadRecord
+from tidelog_spark.pruning import Pruning
+from tidelog_spark.reader import ROWS_WANTED, assemble, read_range, read_rows
 from tidelog_spark.schema import arrow_schema, row_schema
 
 ORDERS = UUID(int=1).bytes
@@ -65,27 +68,49 @@ def test_a_compacted_batch_keeps_its_gaps() -> None:
     assert found.column("offset").to_pylist() == [10, 14, 15]
 
 
+class _FakeReader:
+    """Gives batches, or raises an error; its position is behind the last batch, or the given one."""
+
+    def __init__(
+        self, call: list[FetchedBatch] | TidelogError, start: Position, end: Position | None
+    ) -> None:
+        self._call = call
+        self.positions = {2: end or start}
+        self._fixed = end is not None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def fetched_batches(self) -> Iterator[FetchedBatch]:
+        if isinstance(self._call, TidelogError):
+            raise self._call
+        for batch in self._call:
+            if not self._fixed:
+                self.positions = {2: batch.position}
+            yield batch
+
+
 class _FakeCluster:
-    """Answers fetches with the given batches, or raises the given error; one entry a call."""
+    """Answers reads with the given batches or errors; one entry a read."""
 
-    def __init__(self, *calls: list[FetchedBatch] | TidelogError, stream_id: bytes = ORDERS) -> None:
+    def __init__(self, *calls: list[FetchedBatch] | TidelogError, end: Position | None = None) -> None:
         self._calls = list(calls)
-        self._stream_id = stream_id
+        self._end = end
         self.starts: list[Position] = []
+        self.pruning: list[dict[str, Any]] = []
 
-    def state(self, name: str) -> StreamState:
-        return StreamState(name, self._stream_id, {}, {})
-
-    def fetch(self, piece: Range, start: Position) -> Iterator[FetchedBatch]:
+    def reader(self, piece: Range, start: Position, retries: Retries, **pruning: Any) -> _FakeReader:
         self.starts.append(start)
-        call = self._calls.pop(0)
-        if isinstance(call, TidelogError):
-            raise call
-        yield from call
+        self.pruning.append(pruning)
+        return _FakeReader(self._calls.pop(0), start, self._end)
 
 
 def _read(fake: _FakeCluster, piece: Range, *, fail: bool = True) -> list[pa.RecordBatch]:
-    return list(read_range(cast(Cluster, fake), piece, SCHEMA, fail_on_data_loss=fail))
+    options = Options(("a:1",), Chosen(("orders",)), fail_on_data_loss=fail)
+    return list(read_range(cast(Cluster, fake), piece, SCHEMA, options))
 
 
 def _piece(start: int, end: int, *, start_epoch: int | None = 1, end_epoch: int | None = 1) -> Range:
@@ -105,7 +130,12 @@ def test_small_batches_are_joined_and_large_ones_passed_on() -> None:
 @pytest.mark.parametrize(
     ("fake", "piece", "error", "sentence"),
     [
-        (_FakeCluster(stream_id=b"\0" * 16), _piece(0, 2), StreamNotFound, "was deleted"),
+        (
+            _FakeCluster(StreamNotFound("stream orders was deleted")),
+            _piece(0, 2),
+            StreamNotFound,
+            "was deleted",
+        ),
         (
             _FakeCluster(OffsetOutOfRange("gone")),
             _piece(0, 2),
@@ -148,5 +178,89 @@ def test_without_failing_another_history_is_read_by_offset() -> None:
 
 
 def test_without_failing_what_is_gone_for_good_is_left_out() -> None:
-    for fake in (_FakeCluster(stream_id=b"\0" * 16), _FakeCluster(OffsetOutOfRange("x", log_start_offset=9))):
+    for fake in (
+        _FakeCluster(StreamNotFound("stream orders was deleted")),
+        _FakeCluster(OffsetOutOfRange("x", log_start_offset=9)),
+    ):
         assert _read(fake, _piece(0, 7), fail=False) == []
+
+
+def test_what_a_filter_leaves_out_at_the_end_of_a_range_is_not_lost() -> None:
+    fake = _FakeCluster([_batch(3, _values(b"a"))], end=Position(900, 1))
+    (found,) = _read(fake, _piece(0, 900))
+    assert found.column("offset").to_pylist() == [3]
+    assert _read(_FakeCluster([], end=Position(900, 1)), _piece(0, 900)) == []
+
+
+@pytest.mark.parametrize(
+    ("pruning", "names", "settings"),
+    [
+        (Pruning(), ("key", "value"), {}),
+        (Pruning(columns=("timestamp", "offset", "key")), ("timestamp", "key"), ["key", "timestamp"]),
+        (Pruning(columns=("partition",)), ("partition",), ["offset"]),
+    ],
+)
+def test_brokers_are_asked_for_the_stored_columns_of_the_row(
+    pruning: Pruning, names: tuple[str, ...], settings: Any
+) -> None:
+    assert pruning.reader_settings(names) == ({"columns": settings} if settings else {})
+
+
+TYPED = {SERVERS: "a:1", "subscribe": "orders", "valueFormat": "json", "valueSchema": "n int"}
+GOOD, BAD = b'{"n": 1}', b"oops"
+
+
+def _rows(options: Options, *values: bytes | None, deltas: Sequence[int]) -> tuple[list[Any], dict[str, Any]]:
+    """The rows of one batch from offset 12 that a broker filtered, and what it was asked for."""
+    fake = _FakeCluster([_batch(12, _values(*values), deltas=deltas)], end=Position(900, 1))
+    schema = row_schema(headers=False, columns=options.pruning.columns, payload=options.payload)
+    batches = list(read_rows(cast(Cluster, fake), _piece(10, 900), arrow_schema(schema), options))
+    assert all(batch.schema.equals(arrow_schema(schema)) for batch in batches)
+    return [row for batch in batches for row in batch.to_pylist()], fake.pruning[0]
+
+
+@pytest.mark.parametrize(
+    ("columns", "mode", "asked", "rows"),
+    [
+        (
+            "offset,value",
+            "drop",
+            ["value"],
+            [{"offset": 12, "value": {"n": 1}}, {"offset": 19, "value": None}],
+        ),
+        ("timestamp,partition", "drop", ["value", "timestamp"], None),
+        (
+            "_bad_record,offset",
+            "column",
+            ["value"],
+            [
+                {"_bad_record": None, "offset": 12},
+                {
+                    "_bad_record": {
+                        "value": BAD,
+                        "reason": "the value is not JSON: Expecting value: line 1 column 1 (char 0)",
+                    },
+                    "offset": 15,
+                },
+                {"_bad_record": None, "offset": 19},
+            ],
+        ),
+    ],
+)
+def test_brokers_filter_and_send_values_that_tasks_decode(
+    columns: str, mode: str, asked: list[str], rows: list[Any] | None
+) -> None:
+    options = parse({**TYPED, "columns": columns, "badRecords": mode, "subjectFilter": "orders.*.eu"})
+    found, settings = _rows(options, GOOD, BAD, None, deltas=[0, 3, 7])
+    assert settings == {"columns": asked, "subject_filter": ["orders.*.eu"]}
+    assert len(found) == (2 if mode == "drop" else 3)
+    assert rows is None or found == rows
+
+
+def test_a_bad_record_fails_a_read_that_does_not_want_values() -> None:
+    options = parse({**TYPED, "columns": "partition", "key": "k"})
+    with pytest.raises(BadRecord, match="orders/2 at offset 15 cannot be decoded"):
+        _rows(options, GOOD, BAD, deltas=[0, 3])
+    found, settings = _rows(options, GOOD, GOOD, deltas=[0, 3])
+    assert found == [{"partition": 2}] * 2
+    assert settings == {"columns": ["value"], "keys": [b"k"]}

@@ -1,87 +1,136 @@
-"""The driver is killed in the middle; the same checkpoint goes on without a gap or a repeat."""
+"""The job is killed with all its processes; run again, it continues without a gap or a repeat."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.dataset as ds
 import pytest
-from pyspark.sql import SparkSession
+from pyiceberg.catalog import load_catalog
 
 from spark.samples import send
 from support.broker import BrokerProcess
 from tidelog import blocking
-from tidelog_spark.parquet import ParquetJob, start
 
-JOB = Path(__file__).parents[2] / "spark-jobs/jobs/stream_to_parquet.py"
+JOB = Path(__file__).parents[2] / "spark-jobs/jobs/ingest.py"
 RECORDS = 6_000
 LIMIT = 2_000
 WAIT_SECONDS_MAX = 90.0
 
+SINKS = {
+    "parquet": "sink.parquet={path: LAKE, partitionBy: {time: hour, columns: [partition]}}",
+    "iceberg": "sink.iceberg={table: shop.orders, catalog: {warehouse: LAKE}, partitionBy: {time: day}}",
+}
+
+
+@contextmanager
+def _job(kind: str, stream: str, broker: BrokerProcess, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """The job in a process group of its own, which is killed at the end."""
+    settings = [
+        f"servers={broker.address}", f"source.streams=[{stream}]", f"checkpoint={folder}/checkpoint",
+        f'source.options.maxOffsetsPerTrigger="{LIMIT}"', SINKS[kind].replace("LAKE", f"{folder}/lake"),
+    ]  # fmt: skip
+    arguments = [sys.executable, str(JOB), "--master", "local[2]", "--report", str(folder / "report.json")]
+    for setting in settings:
+        arguments += ["--set", setting]
+    (folder / "tmp").mkdir(exist_ok=True)
+    with (folder / "job.log").open("ab") as output:
+        running = subprocess.Popen(
+            arguments, stdout=output, stderr=output, env={**os.environ, "TMPDIR": str(folder / "tmp")},
+            start_new_session=True,
+        )  # fmt: skip
+    try:
+        yield running
+    finally:
+        if running.poll() is None:
+            os.killpg(running.pid, signal.SIGKILL)
+        running.wait()
+
+
+def _kill_as_soon_as(reached: Callable[[], bool], running: subprocess.Popen[bytes], folder: Path) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS_MAX
+    while not reached():
+        assert running.poll() is None, (folder / "job.log").read_text()
+        assert time.monotonic() < deadline, (folder / "job.log").read_text()
+        time.sleep(0.001)
+    os.killpg(running.pid, signal.SIGKILL)
+
+
+def _rows(kind: str, folder: Path) -> pa.Table:
+    """What a reader finds that knows nothing of the job."""
+    columns = ["partition", "offset", "value"]
+    if kind == "parquet":
+        return ds.dataset(str(folder / "lake"), partitioning="hive").to_table(columns)
+    catalog = load_catalog("tidelog", type="sql", uri=f"sqlite:///{folder}/lake/catalog.db")
+    return catalog.load_table("shop.orders").scan(selected_fields=tuple(columns)).to_arrow()
+
+
+POINTS: dict[str, Callable[[Path], bool]] = {
+    "planned by Spark": lambda folder: (folder / "checkpoint/offsets/1").exists(),
+    "staged": lambda folder: (
+        any(folder.glob("lake/_tidelog/*/staged/1-*/*")) or any(folder.glob("lake/shop/orders/data/*/1/*/*"))
+    ),
+    "decided": lambda folder: (
+        any(folder.glob("lake/_tidelog/*/plan-1.json"))
+        or len(list(folder.glob("lake/shop/orders/metadata/*.metadata.json"))) > 2
+    ),
+    "reported": lambda folder: _batches(folder) > 1,
+}
+
+
+def _batches(folder: Path) -> int:
+    file = folder / "report.json"
+    return int(json.loads(file.read_text())["batches"]) if file.exists() else 0
+
 
 @pytest.mark.long
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("batch", [1])
-def test_a_query_killed_in_the_middle_restarts_exactly_from_its_checkpoint(
-    batch: int,
+@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("kind", SINKS)
+def test_a_job_that_is_killed_continues_without_a_gap_or_a_repeat(
+    kind: str,
+    point: str,
     log: blocking.Client,
     stream: Callable[..., str],
-    spark: SparkSession,
     broker: BrokerProcess,
     tmp_path: Path,
 ) -> None:
     name = stream(2)
     for partition in range(2):
         send(log, name, RECORDS // 2, partition=partition, batch_records=500)
-    checkpoint, target = tmp_path / "checkpoint", tmp_path / "lake"
-    _kill_when_planned(batch, name, broker, target, checkpoint, tmp_path)
-    # Planned and written to the checkpoint, not committed: this batch is run again as it was.
-    planned = (checkpoint / f"offsets/{batch}").read_text().splitlines()[-1]
-    assert not (checkpoint / f"commits/{batch}").exists()
-
-    job = ParquetJob(
-        broker.address, name, str(target), str(checkpoint), offsets_per_trigger_max=LIMIT, available_now=True
-    )
-    assert start(spark, job).awaitTermination(120)
-
-    # Through the sink's own log: what counts, whatever files the killed run left behind.
-    assert (target / "_spark_metadata").is_dir()
-    rows = spark.read.parquet(str(target)).select("partition", "offset", "value").collect()
-    found = sorted((row.partition, row.offset) for row in rows)
+    with _job(kind, name, broker, tmp_path) as running:
+        _kill_as_soon_as(lambda: POINTS[point](tmp_path), running, tmp_path)
+    with _job(kind, name, broker, tmp_path) as running:
+        assert running.wait(WAIT_SECONDS_MAX) == 0, (tmp_path / "job.log").read_text()
+    rows = _rows(kind, tmp_path).to_pylist()
+    found = sorted((row["partition"], row["offset"]) for row in rows)
     assert found == [(partition, offset) for partition in range(2) for offset in range(RECORDS // 2)]
-    assert all(row.value == f"value-{row.offset}".encode() for row in rows)
-    assert (checkpoint / f"offsets/{batch}").read_text().splitlines()[-1] == planned
+    assert all(row["value"] == f"value-{row['offset']}".encode() for row in rows)
 
 
-def _kill_when_planned(
-    batch: int, name: str, broker: BrokerProcess, target: Path, checkpoint: Path, tmp_path: Path
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_a_job_that_is_told_to_end_says_so_and_continues_later(
+    log: blocking.Client, stream: Callable[..., str], broker: BrokerProcess, tmp_path: Path
 ) -> None:
-    """Runs the job in processes of its own and kills them all as soon as `batch` is in the checkpoint."""
-    temporary = tmp_path / "tmp"
-    temporary.mkdir()
-    arguments = [
-        sys.executable, str(JOB), "--servers", broker.address, "--streams", name, "--path", str(target),
-        "--checkpoint", str(checkpoint), "--max-offsets-per-trigger", str(LIMIT), "--master", "local[2]",
-    ]  # fmt: skip
-    with (tmp_path / "job.log").open("wb") as output:
-        job = subprocess.Popen(
-            arguments,
-            stdout=output,
-            stderr=output,
-            env={**os.environ, "TMPDIR": str(temporary)},
-            start_new_session=True,
-        )
-    deadline = time.monotonic() + WAIT_SECONDS_MAX
-    try:
-        while not (checkpoint / f"offsets/{batch}").exists():
-            assert job.poll() is None, (tmp_path / "job.log").read_text()
-            assert time.monotonic() < deadline, (tmp_path / "job.log").read_text()
-            time.sleep(0.002)
-    finally:
-        os.killpg(job.pid, signal.SIGKILL)
-        job.wait()
+    name = stream(2)
+    send(log, name, RECORDS, batch_records=500)
+    with _job("parquet", name, broker, tmp_path) as running:
+        deadline = time.monotonic() + WAIT_SECONDS_MAX
+        while _batches(tmp_path) < 1:
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(WAIT_SECONDS_MAX) in (143, 0)
+    with _job("parquet", name, broker, tmp_path) as running:
+        assert running.wait(WAIT_SECONDS_MAX) == 0
+    assert sorted(_rows("parquet", tmp_path)["offset"].to_pylist()) == list(range(RECORDS))

@@ -1,24 +1,26 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from spark.samples import offsets, send, timed
+from spark.samples import offsets, send
 from support.broker import BrokerProcess
 from tidelog import blocking
 from tidelog_spark.failures import sentence_of
 from tidelog_spark.options import SERVERS
-from tidelog_spark.parquet import Folders, ParquetJob, start
 
 # The first test to ask for a session waits for its Java process as well.
 pytestmark = pytest.mark.timeout(300)
+
+DOCUMENT = Path(__file__).parents[2] / "docs/spark.md"
 
 Stream = Callable[..., str]
 Query = Callable[..., StreamingQuery]
@@ -44,6 +46,14 @@ def _batches(started: StreamingQuery) -> list[int]:
     return [progress.numInputRows for progress in started.recentProgress if progress.numInputRows]
 
 
+def _lags(started: StreamingQuery) -> list[int]:
+    """Offsets that each batch left unread, by the function of docs/spark.md."""
+    (code,) = re.findall(r"```python\n(import json\n.*?)```", DOCUMENT.read_text(), re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(code, names)
+    return [names["lag"](progress) for progress in started.recentProgress if progress.numInputRows]
+
+
 def _written(spark: SparkSession, tmp_path: Path, name: str, partition: int = 0) -> list[int]:
     return offsets(spark.read.parquet(str(tmp_path / "out")), name, partition)
 
@@ -54,7 +64,9 @@ def test_available_now_reads_batches_of_the_limit_that_the_partitions_share(
     name = stream(2)
     send(log, name, 900, partition=0)
     send(log, name, 300, partition=1)
-    assert _batches(query(name, maxOffsetsPerTrigger="400")) == [400, 400, 400]
+    started = query(name, maxOffsetsPerTrigger="400", minOffsetsPerTrigger="350")
+    assert _batches(started) == [400, 400, 400]
+    assert _lags(started) == [800, 400, 0]
     assert _written(spark, tmp_path, name, 0) == list(range(900))
     assert _written(spark, tmp_path, name, 1) == list(range(300))
 
@@ -104,6 +116,35 @@ def test_a_stream_created_anew_under_its_name_ends_the_query_unless_loss_is_allo
     assert _written(spark, tmp_path, name) == sorted([*range(30), *range(40)])
 
 
+def test_available_now_ends_at_everything_though_it_is_less_than_the_smallest_batch(
+    log: blocking.Client, stream: Stream, query: Query, spark: SparkSession, tmp_path: Path
+) -> None:
+    name = stream()
+    send(log, name, 30)
+    assert _batches(query(name, minOffsetsPerTrigger="1000", maxTriggerDelay="1h")) == [30]
+    send(log, name, 5)
+    assert _batches(query(name, minOffsetsPerTrigger="1000", maxTriggerDelay="1h")) == [5]
+    assert _written(spark, tmp_path, name) == list(range(35))
+
+
+def test_a_query_goes_on_without_a_deleted_stream_and_reads_a_new_one_from_its_start(
+    log: blocking.Client, stream: Stream, query: Query, spark: SparkSession, tmp_path: Path
+) -> None:
+    kept, deleted = stream(), stream()
+    for name in (kept, deleted):
+        send(log, name, 20)
+    both = f"{kept},{deleted}"
+    assert sum(_batches(query(both))) == 40
+    log.delete_stream(deleted)
+    send(log, kept, 3)
+    assert sum(_batches(query(both, failOnDataLoss="false"))) == 3
+    log.create_stream(deleted, durability="page-cache")
+    send(log, deleted, 8)
+    assert sum(_batches(query(both, failOnDataLoss="false"))) == 8
+    assert _written(spark, tmp_path, kept) == list(range(23))
+    assert _written(spark, tmp_path, deleted) == sorted([*range(20), *range(8)])
+
+
 @pytest.mark.long
 def test_records_deleted_before_they_were_read_end_the_query_unless_loss_is_allowed(
     log: blocking.Client, stream: Stream, query: Query, spark: SparkSession, tmp_path: Path
@@ -120,24 +161,6 @@ def test_records_deleted_before_they_were_read_end_the_query_unless_loss_is_allo
     assert _written(spark, tmp_path, name) == [*range(10), *range(60, 100)]
 
 
-def test_the_job_writes_each_record_to_the_folder_of_its_day_and_hour(
-    log: blocking.Client, stream: Stream, spark: SparkSession, broker: BrokerProcess, tmp_path: Path
-) -> None:
-    name = stream()
-    with log.producer(name) as producer:
-        producer.send_batch(timed(4, minutes_apart=40))
-    target = tmp_path / "lake"
-    job = ParquetJob(broker.address, name, str(target), str(tmp_path / "checkpoint"), folders=Folders.HOUR)
-    assert start(spark, job).awaitTermination(120)
-    folders = sorted(str(path.parent.relative_to(target)) for path in target.rglob("*.parquet"))
-    assert sorted(set(folders)) == [
-        "date=2026-03-01/hour=22",
-        "date=2026-03-01/hour=23",
-        "date=2026-03-02/hour=00",
-    ]
-    assert offsets(spark.read.parquet(str(target)), name) == [0, 1, 2, 3]
-
-
 def test_a_query_that_goes_on_sees_new_records_and_stops(
     log: blocking.Client, stream: Stream, spark: SparkSession, broker: BrokerProcess, tmp_path: Path
 ) -> None:
@@ -151,6 +174,46 @@ def test_a_query_that_goes_on_sees_new_records_and_stops(
             send(log, name, 5)
             started.processAllAvailable()
             assert len(seen) == 5 * (round_number + 1)
+    finally:
+        started.stop()
+    assert started.exception() is None
+
+
+@pytest.mark.long
+def test_a_running_query_follows_what_matches_its_pattern(
+    log: blocking.Client, stream: Stream, spark: SparkSession, broker: BrokerProcess
+) -> None:
+    """A partition, a stream, and a stream that is deleted and created again: each within the same run."""
+    prefix = stream()
+    one, two = f"{prefix}-one", f"{prefix}-two"
+    log.create_stream(one, durability="page-cache")
+    seen: list[tuple[str, int, int]] = []
+
+    def take(frame: DataFrame, number: int) -> None:
+        seen.extend((row.stream, row.partition, row.offset) for row in frame.collect())
+
+    source = spark.readStream.format("tidelog").option(SERVERS, broker.address)
+    source = source.option("subscribePattern", f"{prefix}-.*").option("failOnDataLoss", "false")
+    rows = source.option("startingOffsets", "earliest").option("columns", "stream,partition,offset").load()
+    started = rows.writeStream.foreachBatch(take).start()
+    expected: list[tuple[str, int, int]] = []
+
+    def arrives(name: str, partition: int, count: int) -> None:
+        send(log, name, count, partition=partition)
+        expected.extend((name, partition, offset) for offset in range(count))
+        started.processAllAvailable()
+        assert sorted(seen) == sorted(expected)
+
+    try:
+        arrives(one, 0, 5)
+        log.alter_stream(one, partitions=2)
+        arrives(one, 1, 6)
+        log.create_stream(two, durability="page-cache")
+        arrives(two, 0, 7)
+        log.delete_stream(two)
+        started.processAllAvailable()
+        log.create_stream(two, durability="page-cache")
+        arrives(two, 0, 8)
     finally:
         started.stop()
     assert started.exception() is None

@@ -95,6 +95,25 @@ def served(log: PartitionLog, small: Small) -> list[bool]:
     return found
 
 
+def check_bytes(log: PartitionLog, small: Small, readable: list[bool]) -> None:
+    """Counting bytes comes to the edge of a batch ahead, and is refused only where nothing can be read."""
+    edges = {base for base, _, _ in small.batches} | {log.end_offset}
+    for number, (base, _, raw) in enumerate(small.batches):
+        offset = max(base, log.start_offset)
+        if offset >= log.end_offset:
+            continue
+        for size in (1, len(raw), 3 * len(raw), 1 << 20):
+            try:
+                reached = log.reader.after_bytes(offset, size, log.end_offset)
+            except DataCorrupt:
+                assert not readable[number]
+                continue
+            assert offset < reached <= log.end_offset
+            assert reached in edges
+            if all(readable) and size <= len(raw) < 1 << 20 and base >= log.start_offset:
+                assert reached == min(edge for edge in edges if edge > offset)
+
+
 def start_with(small: Small, path: str, position: int, bit: int, *, same_boot: bool) -> str:
     """Flips one bit, starts, reads everything, appends; what became of it."""
     disk = small.disk.copy()
@@ -113,6 +132,7 @@ def start_with(small: Small, path: str, position: int, bit: int, *, same_boot: b
             assert at == max(base, log.start_offset)
         elif at is not None and readable[number] and base >= log.start_offset:
             assert at == base
+    check_bytes(log, small, readable)
     assert log.guard.offset == log.end_offset
     end = log.end_offset
     outcome = log.writer.append([item([b"more"])], leader_epoch=9, now_us=T0)[0]

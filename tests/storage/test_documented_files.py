@@ -131,11 +131,12 @@ def test_the_snapshots_of_the_guard_are_as_documented(tree: dict[str, bytes]) ->
     data = tree[name]
     assert crc32c(data[4:]) == int.from_bytes(data[:4], "little")
 
-    version, end, log_time, last_append, producers, ids = msgspec.msgpack.decode(data[4:])
+    version, end, log_time, last_append, producers, ids, sinks = msgspec.msgpack.decode(data[4:])
 
     assert (version, end, log_time, last_append) == (1, int(name.split(".")[0]), 0, T0)
     assert producers == [[9, [0, 1, 0, [[0, 2, 0, T0]]]]]
     assert ids == [[b"m", 2, T0]]
+    assert sinks == []
 
 
 @pytest.mark.parametrize(

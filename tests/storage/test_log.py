@@ -230,6 +230,58 @@ def test_a_time_is_found_like_by_a_slow_twin(batches: list[list[int]], data: st.
         assert bench.log.reader.find_time(T0 + wanted, limit) == expected
 
 
+# --- bytes
+
+
+def stored_bytes(log: PartitionLog, offset: int) -> int:
+    """Of the batch that holds `offset`."""
+    chunk = log.reader.read(offset, 1, log.end_offset)
+    assert chunk is not None
+    return chunk.bytes
+
+
+@settings(max_examples=60)
+@given(st.lists(st.integers(1, 500), min_size=1, max_size=25), st.data())
+def test_the_edge_after_some_bytes_is_that_of_a_slow_twin(sizes: list[int], data: st.DataObject) -> None:
+    bench, ends = Bench(segment_bytes=1300), []
+    for size in sizes:
+        end = bench.append(item(records(2, size)))[0].last_offset + 1
+        ends.append((end, stored_bytes(bench.log, end - 2)))
+    if data.draw(st.booleans()):
+        bench.stop()
+        bench.reopen()
+    offset = data.draw(st.integers(0, 2 * len(sizes) - 1))
+    limit = data.draw(st.integers(offset, 2 * len(sizes)))
+    wanted = data.draw(st.integers(1, 8000))
+
+    reached, left = offset, wanted
+    for end, size in ends:
+        if end > offset and (reached == offset or size <= left):
+            reached, left = end, left - size
+        elif end > offset:
+            break
+    assert bench.log.reader.after_bytes(offset, wanted, limit) == min(reached, limit)
+
+
+def test_bytes_are_counted_from_the_index_where_a_segment_is_large() -> None:
+    bench = Bench()
+    bench.fill(60, count=2, size=6000)
+    size = stored_bytes(bench.log, 0)
+
+    for batches in range(1, 61):
+        assert bench.log.reader.after_bytes(0, batches * size, 120) == batches * 2
+        assert bench.log.reader.after_bytes(1, batches * size + size - 1, 120) == batches * 2
+
+
+def test_bytes_below_the_log_start_are_refused() -> None:
+    bench = Bench()
+    bench.fill(4)
+    bench.log.start.advance(3)
+
+    with pytest.raises(OffsetOutOfRange):
+        bench.log.reader.after_bytes(2, 100, 12)
+
+
 # --- indexes are caches
 
 
@@ -262,6 +314,10 @@ def test_a_log_is_read_right_whatever_became_of_its_indexes(harm: str) -> None:
     for offset in range(0, 120, 7):
         assert served_from(bench.log, offset) == (offset // 2 * 2, offset // 2 * 2 + 2)
         assert bench.log.reader.find_time(T0 + offset, 120) == offset
+        size = stored_bytes(bench.log, offset)
+        for batches in (1, 20):
+            after = min(120, offset // 2 * 2 + 2 * batches)
+            assert bench.log.reader.after_bytes(offset, batches * size, 120) == after
 
 
 def test_an_index_left_by_a_history_that_a_crash_cut_off_leads_nobody_astray() -> None:

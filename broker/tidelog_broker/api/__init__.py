@@ -6,9 +6,11 @@ so that another door can stand beside it (DESIGN section 8).
 
 - `grpc_door`, `http`  the doors; `admission` bounds the calls that run at a time
 - `calls`, `status`    a call and its errors, independent of gRPC
-- `log_service`        the `Log` service: `produce`, `publish_records`, `fetch`
-- `fetch_start`, `fetch_reading`, `fetch_plain`  where a Fetch begins, how far it has come, its plain records
+- `log_service`        the `Log` service: `produce`, `publish_records`, `fetch`, `sinks`
+- `fetch_start`, `fetch_reading`  where a Fetch begins, how far it has come
+- `fetch_plain`, `fetch_projected`, `fetch_leases`  its plain records, its projections, the wait for memory
 - `verbatim`, `plain_records`, `protobuf_writing`  records as bytes of messages
+- `projected_chunk`, `chunk_batches`  the batches in a chunk, projected or as they are
 - `metadata_service`   the `Metadata` service; `described` describes streams
 - `admin_service`      the `Admin` service: `admin_streams`, `admin_brokers`, `admin_replicas`, `admin_views`
 - `forwarding`         takes requests to the controller

@@ -17,9 +17,12 @@ from contextlib import aclosing
 
 from tidelog.errors import InvalidRequest, ResourceExhausted, TidelogError, Unavailable
 from tidelog.records import split_batches
-from tidelog.wire import error_to_proto
+from tidelog.records.projecting import Projector
+from tidelog.wire import error_to_proto, projection_from_proto
 from tidelog_broker.api.admission import CLIENT
 from tidelog_broker.api.fetch_plain import PlainAnswers
+from tidelog_broker.api.fetch_projected import ANSWER_BYTES_MAX as PROJECTED_BYTES_MAX
+from tidelog_broker.api.fetch_projected import ProjectedAnswers
 from tidelog_broker.api.fetch_reading import Reading
 from tidelog_broker.api.fetch_start import check_newest_known, resolve_start
 from tidelog_broker.api.verbatim import EncodedAnswer, VerbatimAnswer
@@ -61,17 +64,33 @@ class FetchCall:
             )
         if not request.partitions:
             raise InvalidRequest("the call names no partition; give at least one")
-        if request.format not in (log_pb2.VERBATIM, log_pb2.RECORDS):
-            raise InvalidRequest(f"format is {request.format}; give 0 (verbatim) or 1 (records)")
+        if request.format not in log_pb2.FetchFormat.values():
+            raise InvalidRequest(
+                f"format is {request.format}; give 0 (verbatim), 1 (records) or 2 (projected)"
+            )
+        if request.HasField("projection") and request.format != log_pb2.PROJECTED:
+            raise InvalidRequest("a projection needs the format 2 (projected)")
         if request.own_replica and request.follow:
             raise InvalidRequest("a fetch with own_replica ends at the high watermark; leave follow out")
         self._broker = broker
         self._request = request
         self._bytes_max = min(request.response_bytes_max or RESPONSE_BYTES_DEFAULT, RESPONSE_BYTES_MAX)
         self._plain: PlainAnswers | None = None
-        """None: batches are sent as they are stored."""
+        self._projected: ProjectedAnswers | None = None
+        """Both None: batches are sent as they are stored."""
         if request.format == log_pb2.RECORDS:
             self._plain = PlainAnswers(broker.decoding, self._bytes_max, self)
+        elif request.format == log_pb2.PROJECTED:
+            projection = projection_from_proto(request.projection)
+            self._bytes_max = min(self._bytes_max, PROJECTED_BYTES_MAX)
+            self._projected = ProjectedAnswers(
+                Projector(projection.columns, projection.subject_filter, projection.keys),
+                broker.projections,
+                broker.answers,
+                CLIENT.get(),
+                self,
+                bytes_max=self._bytes_max,
+            )
         heartbeat_ms = request.heartbeat_ms or HEARTBEAT_MS_DEFAULT
         self._heartbeat = max(heartbeat_ms, HEARTBEAT_MS_MIN) / 1000
         self._active: dict[int, Reading] = {}
@@ -147,7 +166,7 @@ class FetchCall:
         """For each partition of which the client was told nothing for that long, even if others are busy."""
         latest = self._loop.time() - self._heartbeat
         for reading in [one for one in self._active.values() if one.told_at <= latest]:
-            yield self._response(reading, heartbeat=log_pb2.Heartbeat())
+            yield self.response(reading, heartbeat=log_pb2.Heartbeat())
 
     def _forget(self, reading: Reading) -> None:
         reading.close()
@@ -178,8 +197,7 @@ class FetchCall:
                 self._check_leader(reading)
                 if reading.offset >= reading.limit():
                     return
-                answers = self._verbatim(reading) if self._plain is None else self._plain.answers(reading)
-                async with aclosing(answers) as responses:
+                async with aclosing(self._answers_of(reading)) as responses:
                     async for response in responses:
                         yield response
         except TidelogError as error:
@@ -193,6 +211,14 @@ class FetchCall:
             yield self._last(reading, end=log_pb2.EndOfPartition())
         elif not reading.dry:
             self._ready[reading.index] = reading
+
+    def _answers_of(self, reading: Reading) -> AsyncGenerator[FetchAnswer]:
+        """The next answers of a partition, in the format of the call."""
+        if self._plain is not None:
+            return self._plain.answers(reading)
+        if self._projected is not None:
+            return self._projected.answers(reading)
+        return self._verbatim(reading)
 
     async def _verbatim(self, reading: Reading) -> AsyncGenerator[FetchAnswer]:
         """The next chunk as it is stored, or less if there is not enough room (`limits.answer_room`)."""
@@ -210,7 +236,7 @@ class FetchCall:
                 if not await room.granted(0):
                     # Nothing is held while it waits.
                     del chunk
-                    async with aclosing(self._until_granted(room, reading)) as heartbeats:
+                    async with aclosing(self.until_granted(room, reading)) as heartbeats:
                         async for heartbeat in heartbeats:
                             yield heartbeat
                     chunk = await self.read(reading, SMALL_ANSWER_BYTES)
@@ -233,13 +259,13 @@ class FetchCall:
             parts, epoch = _cut_behind(b"".join(parts), reading.end)
             reached = reading.end
         reading.stands_behind(reached, epoch, chunk.place)
-        self._read_ahead(reading)
-        answer = VerbatimAnswer(self._response(reading), parts)
+        self.read_ahead(reading)
+        answer = VerbatimAnswer(self.response(reading), parts)
         if sum(map(len, parts)) <= ENCODE_HERE_BYTES_MAX:
             return answer
         return await self._broker.in_catch_up_thread(answer.encoded)
 
-    async def _until_granted(self, room: Held, reading: Reading) -> AsyncGenerator[log_pb2.FetchResponse]:
+    async def until_granted(self, room: Held, reading: Reading) -> AsyncGenerator[log_pb2.FetchResponse]:
         """Waits for the turn of one large batch, with heartbeats. Raises `ResourceExhausted`."""
         deadline = self._loop.time() + LARGE_WAIT_SECONDS_MAX
         while not await room.granted(min(deadline - self._loop.time(), self.seconds_until_heartbeat())):
@@ -298,7 +324,7 @@ class FetchCall:
             log.reader.read, reading.offset, bytes_max, reading.limit(), reading.place
         )
 
-    def _read_ahead(self, reading: Reading) -> None:
+    def read_ahead(self, reading: Reading) -> None:
         """Starts reading the next chunk from disk while this one is sent."""
         log = reading.partition.log
         if reading.finished() or self._aheads * self._bytes_max >= AHEAD_BYTES_MAX:
@@ -314,9 +340,9 @@ class FetchCall:
 
     def _last(self, reading: Reading, **item: object) -> log_pb2.FetchResponse:
         reading.done = True
-        return self._response(reading, **item)
+        return self.response(reading, **item)
 
-    def _response(self, reading: Reading, **item: object) -> log_pb2.FetchResponse:
+    def response(self, reading: Reading, **item: object) -> log_pb2.FetchResponse:
         position = log_pb2.Position(offset=reading.offset, leader_epoch=reading.epoch)
         return self._standing(reading, next=position, **item)
 

@@ -10,17 +10,16 @@ Neighbours: `fetch` runs the call, `plain_records` writes the records.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Sequence
 from contextlib import aclosing
-from math import inf
-from time import monotonic
 from typing import Protocol
 
 from tidelog.errors import BatchTooLarge, ResourceExhausted
+from tidelog_broker.api.fetch_leases import Heartbeats, check_fits, granted
 from tidelog_broker.api.fetch_reading import Reading
 from tidelog_broker.api.plain_records import LargeRecord, Piece, PlainChunk
 from tidelog_broker.api.verbatim import EncodedAnswer
-from tidelog_broker.limits.byte_budget import ByteBudget, Lease
+from tidelog_broker.limits.byte_budget import Lease
 from tidelog_broker.limits.decoding import ANSWER_BYTES_MAX, LARGE_WAIT_SECONDS_MAX, Decoding
 from tidelog_broker.storage.segments.reading import Chunk
 from tidelog_proto import log_pb2
@@ -37,7 +36,7 @@ COPIES = 2
 Answers = AsyncGenerator[log_pb2.FetchResponse | EncodedAnswer]
 
 
-class PlainCall(Protocol):
+class PlainCall(Heartbeats, Protocol):
     """What the answers need of their call."""
 
     async def read(self, reading: Reading, bytes_max: int) -> Chunk | None:
@@ -45,11 +44,6 @@ class PlainCall(Protocol):
 
     def facts(self, reading: Reading) -> bytes:
         """A serialized answer that says where the partition's log stands, without item and position."""
-
-    def seconds_until_heartbeat(self) -> float: ...
-
-    def heartbeats(self) -> Iterable[log_pb2.FetchResponse]:
-        """Those that are due."""
 
 
 class PlainAnswers:
@@ -72,9 +66,9 @@ class PlainAnswers:
         budget = self._decoding.budget
         lease = budget.request(min(reading.decoded_bytes + LEASE_BYTES, budget.bytes_max))
         try:
-            async with aclosing(self._granted(lease)) as heartbeats:
-                async for response in heartbeats:
-                    yield response
+            async with aclosing(granted(lease, self._call)) as heartbeats:
+                async for heartbeat in heartbeats:
+                    yield heartbeat
             if lease.ended():
                 return
             chunk = await self._call.read(reading, READ_BYTES)
@@ -104,7 +98,7 @@ class PlainAnswers:
 
     def _covered(self, lease: Lease, plain: PlainChunk, reading: Reading) -> bool:
         """Whether there is room to decode it now; if not, the next lease of the partition will be for it."""
-        _check_fits(
+        check_fits(
             self._decoding.budget,
             plain.bytes,
             f"offset {reading.offset} lies in a batch that needs {plain.bytes} bytes of memory to be decoded",
@@ -156,7 +150,7 @@ class PlainAnswers:
                 bytes_max=self._decoding.record_bytes_max,
             )
         size, budget = COPIES * record.bytes, self._decoding.large_answers
-        _check_fits(
+        check_fits(
             budget,
             size,
             f"the record at offset {reading.offset} or after it needs {size} bytes of memory to be sent",
@@ -165,7 +159,7 @@ class PlainAnswers:
             self.close()
             self._large = budget.request(size)
         lease.idle(plain.drop)
-        async with aclosing(self._granted(self._large, LARGE_WAIT_SECONDS_MAX)) as heartbeats:
+        async with aclosing(granted(self._large, self._call, LARGE_WAIT_SECONDS_MAX)) as heartbeats:
             async for response in heartbeats:
                 yield response
         if not self._large.turn.done():
@@ -180,33 +174,3 @@ class PlainAnswers:
             self._large = None
             lease.release()
         lease.busy()
-
-    async def _granted(self, lease: Lease, seconds_max: float = inf) -> Answers:
-        """Waits for the turn of a lease, for some seconds at most, with heartbeats. Afterwards the lease may
-        be over."""
-        deadline = monotonic() + seconds_max
-        while True:
-            left = deadline - monotonic()
-            if await lease.granted(min(left, self._call.seconds_until_heartbeat())) or left <= 0:
-                return
-            # A client that does not take its heartbeat must not hold anything meanwhile.
-            lease.idle(_nothing)
-            for response in self._call.heartbeats():
-                yield response
-            if not lease.busy():
-                return
-
-
-def _check_fits(budget: ByteBudget, size: int, what: str) -> None:
-    if not budget.fits(size):
-        raise BatchTooLarge(
-            f"{what}, and this broker has {budget.bytes_max} for that; read it in the format VERBATIM, or "
-            f"raise "
-            f"fetch_decoded_bytes_max",
-            bytes_needed=size,
-            bytes_max=budget.bytes_max,
-        )
-
-
-def _nothing() -> None:
-    """What a lease without content drops."""

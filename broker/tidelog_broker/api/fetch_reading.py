@@ -25,7 +25,9 @@ class Reading:
         "offset",
         "partition",
         "place",
+        "silent_bytes",
         "told_at",
+        "told_offset",
     )
 
     def __init__(
@@ -52,6 +54,10 @@ class Reading:
         """What the next chunk takes once decoded, if that is known; 0: it is not."""
         self.told_at = asyncio.get_running_loop().time()
         """When the client last heard of this partition; on the event loop's clock."""
+        self.told_offset = offset
+        """Where the last projected answer ended: no record from there up to `offset` matched."""
+        self.silent_bytes = 0
+        """Bytes of the log that were read since then."""
 
     def limit(self) -> int:
         """Below what the next chunk must end: whole batches, so an `end` inside one is passed."""
@@ -74,6 +80,10 @@ class Reading:
             room.release()
         else:
             self.ahead.add_done_callback(lambda _: room.release())
+
+    def is_told(self, offset: int) -> None:
+        """A projected answer tells of all offsets below `offset`."""
+        self.told_offset, self.silent_bytes = offset, 0
 
     def stands_behind(self, offset: int, epoch: int | None, place: tuple[int, int] | None) -> None:
         """Everything below `offset` was sent; `place` is where the next read may begin, if known."""

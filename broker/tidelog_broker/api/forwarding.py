@@ -44,6 +44,9 @@ class Forwarding:
     def __repr__(self) -> str:
         return f"<Forwarding of {len(self._calls)} rpcs>"
 
+    def __contains__(self, rpc: str) -> bool:
+        return rpc in self._calls
+
     async def at_controller(self, rpc: str, request: Message) -> Any:
         """The answer to a client's request: the rpc's response. Raises `TidelogError`."""
         call = self._calls[rpc]

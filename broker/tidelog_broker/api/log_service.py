@@ -21,6 +21,7 @@ from tidelog.records.limits import BATCH_OVERHEAD_BYTES
 from tidelog.wire import error_to_proto
 from tidelog_broker.api.fetch import FetchAnswer, FetchCall
 from tidelog_broker.api.fetch_start import check_newest_known, resolve_start
+from tidelog_broker.api.forwarding import Forwarding
 from tidelog_broker.api.produce import ProduceCall
 from tidelog_broker.api.publish_records import (
     PUBLISH_RECORDS_MAX,
@@ -32,9 +33,11 @@ from tidelog_broker.api.publish_records import (
     parse_publish,
     shares_of,
 )
+from tidelog_broker.api.sinks import SinkRequests
 from tidelog_broker.api.verbatim import parse_produce
 from tidelog_broker.core.metadata.image import StreamImage
 from tidelog_broker.hosting.broker import Broker
+from tidelog_broker.quorum.quorum_controller import QuorumController
 from tidelog_broker.storage.guard.append_guard import PRODUCER_WINDOW_BATCHES
 from tidelog_broker.writing.append_requests import Acks, RecordsAppend, RecordsAppended
 from tidelog_broker.writing.partition import Partition
@@ -57,8 +60,11 @@ class LogService:
     request_parsers: ClassVar = {"Produce": parse_produce, "Publish": parse_publish}
     """Requests that the generated code does not parse (`grpc_door`)."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, quorum: QuorumController) -> None:
         self._broker = broker
+        self._sinks = SinkRequests(broker, quorum)
+        self.forwarding = Forwarding(broker, quorum, self._sinks.at_controller())
+        """For rpcs that only the controller can serve."""
         self._sticky = count()
         self._fetches = 0
 
@@ -230,6 +236,25 @@ class LogService:
             producer_epoch=0,
             inflight_batches_max=PRODUCER_WINDOW_BATCHES,
         )
+
+    # --- sinks
+
+    async def begin_sink_run(self, request: log_pb2.BeginSinkRunRequest) -> log_pb2.BeginSinkRunResponse:
+        response: log_pb2.BeginSinkRunResponse = await self.forwarding.at_controller("BeginSinkRun", request)
+        return response
+
+    async def open_sink(self, request: log_pb2.OpenSinkRequest) -> log_pb2.OpenSinkResponse:
+        response: log_pb2.OpenSinkResponse = await self.forwarding.at_controller("OpenSink", request)
+        return response
+
+    async def close_sink(self, request: log_pb2.CloseSinkRequest) -> log_pb2.CloseSinkResponse:
+        response: log_pb2.CloseSinkResponse = await self.forwarding.at_controller("CloseSink", request)
+        return response
+
+    async def describe_sink(self, request: log_pb2.DescribeSinkRequest) -> log_pb2.DescribeSinkResponse:
+        return await self._sinks.describe(request)
+
+    # --- deleting
 
     async def delete_records(self, request: log_pb2.DeleteRecordsRequest) -> log_pb2.DeleteRecordsResponse:
         partition = self._broker.leading(request.stream_id, request.partition)

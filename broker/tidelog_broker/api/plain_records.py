@@ -15,7 +15,8 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelog.records import HEADER_BYTES, BatchHeader, allocated_bytes, decode_body, split_batches
+from tidelog.records import BatchHeader, allocated_bytes, decode_body
+from tidelog_broker.api.chunk_batches import batch_bodies
 from tidelog_broker.api.protobuf_writing import bytes_tag, number_tag, varint
 from tidelog_broker.api.verbatim import EncodedAnswer
 from tidelog_proto import common_pb2, log_pb2
@@ -75,7 +76,7 @@ class PlainChunk:
         self.stopped_at: int | None = None
         """The offset of the batch before which it ends; None: it has the whole chunk."""
         wanted: list[tuple[BatchHeader, pa.Buffer]] = []
-        for header, body in _bodies(parts):
+        for header, body in batch_bodies(parts):
             if header.next_offset <= begin or (end is not None and header.base_offset >= end):
                 continue
             needed = chunk_bytes + allocated_bytes(body, header)
@@ -127,20 +128,6 @@ class PlainChunk:
             header, body = found
             self._open = _Rows(header, decode_body(body, header), self._begin, self._end)
         return self._open
-
-
-def _bodies(parts: Sequence[bytes | memoryview]) -> Iterator[tuple[BatchHeader, pa.Buffer]]:
-    """The headers of batches and what stands behind them, without a copy.
-
-    From a disk batches come in one part, from memory each comes in two, its header and the rest.
-    """
-    if len(parts) == 1:
-        for header, batch in split_batches(parts[0]):
-            yield header, batch.slice(HEADER_BYTES)
-        return
-    for head, body in zip(parts[::2], parts[1::2], strict=True):
-        assert len(head) == HEADER_BYTES, "as the tail cache keeps them"
-        yield BatchHeader.unpack(head), pa.py_buffer(body)
 
 
 class _Rows:

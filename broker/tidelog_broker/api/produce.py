@@ -199,12 +199,19 @@ class ProduceCall:
         acks = Acks.checked(facts.acks)
         expected = facts.expected_offset if facts.HasField("expected_offset") else None
         append = BatchAppend(
-            AppendItem(request.batch, header, expected, sender=pipeline.sender, reset=facts.reset),
+            AppendItem(
+                request.batch,
+                header,
+                expected,
+                sender=pipeline.sender,
+                reset=facts.reset,
+                sink_run=facts.sink_run,
+            ),
             lambda outcome: self._answer(pipeline, request.slot, outcome),
             acks,
             request.deadline,
         )
-        if self._broker.producer_ids.is_known(header.producer_id):
+        if self._may_write(header, facts.sink_run):
             self._broker.append(partition, append)
             return False
         asking = self._loop.create_task(self._ask_and_append(request, append, pipeline))
@@ -212,10 +219,20 @@ class ProduceCall:
         asking.add_done_callback(self._asking.pop)
         return True
 
+    def _may_write(self, header: BatchHeader, sink_run: int) -> bool:
+        """Whether the image here says that the producer may write; False: it may be too old to know."""
+        if not self._broker.sink_runs.is_newest(header, sink_run):
+            return False
+        return header.of_sink or self._broker.producer_ids.is_known(header.producer_id)
+
     async def _ask_and_append(self, request: _Request, append: BatchAppend, pipeline: _Pipeline) -> None:
-        """Appends a batch of a producer of which this broker has not heard, if there is one."""
+        """Appends a batch of a producer or run of which this broker has not heard, if there is one."""
         try:
-            await self._broker.producer_ids.check(append.item.header.producer_id)
+            header, run = append.item.header, append.item.sink_run
+            if header.of_sink:
+                await self._broker.sink_runs.check(header, run)
+            else:
+                await self._broker.producer_ids.check(header.producer_id)
             self._broker.append(self._leading(request), append)
         except TidelogError as error:
             self._refuse(pipeline, request.slot, error)

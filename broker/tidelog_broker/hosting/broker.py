@@ -37,10 +37,12 @@ from tidelog_broker.hosting.readiness import Readiness
 from tidelog_broker.hosting.record_deletion import RecordDeletion
 from tidelog_broker.hosting.replica_host import BrokerPartitionHost
 from tidelog_broker.hosting.samples import broker_samples, broker_state, clock_samples, load_samples
+from tidelog_broker.hosting.sink_runs import SinkRuns
 from tidelog_broker.hosting.threads import MakeThreads, Threads
 from tidelog_broker.limits.answer_room import AnswerRoom
 from tidelog_broker.limits.checks import Checks
 from tidelog_broker.limits.decoding import Decoding
+from tidelog_broker.limits.projections import Projections
 from tidelog_broker.membership.cluster_clock import ClusterClock
 from tidelog_broker.metrics import Metrics, Sample
 from tidelog_broker.quorum.controller import Controller
@@ -92,6 +94,7 @@ class Broker:
         self.broker_id = broker_id
         self.controller = controller
         self.producer_ids = ProducerIds(controller)
+        self.sink_runs = SinkRuns(controller, self._in_housekeeping)
         self.clock = clock
         self.limits = limits
         self.metrics = Metrics(self._samples)
@@ -114,6 +117,7 @@ class Broker:
             flush_threads=limits.flush_threads,
             catch_up_threads=limits.catch_up_threads,
             decode_threads=limits.decode_threads,
+            projection_threads=limits.projection_threads,
             validation_threads=limits.validation_threads,
             make=make_threads,
         )
@@ -121,6 +125,8 @@ class Broker:
             threads.decode, limits.fetch_decoded_bytes_max, record_bytes_max=limits.message_bytes_max
         )
         """Decodes batches for readers that want plain records."""
+        self.projections = Projections(threads.project, limits.fetch_decoded_bytes_max)
+        """Filters batches for readers that want some columns or records."""
         self.answers = AnswerRoom(limits.fetch_answer_bytes_max)
         """Limits the bytes in answers to readers that want batches as stored in the log."""
         self.checks = Checks(threads.validation, limits.validation_threads)
@@ -155,6 +161,9 @@ class Broker:
         self._stopping = False
 
     # --- called by the parts
+
+    def _in_housekeeping(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        return self._loop.run_in_executor(self._threads.housekeeping, work)
 
     def _set_aside(self, partition: Partition, reason: str) -> None:
         self._follower.set_aside(partition, reason)
@@ -351,7 +360,7 @@ class Broker:
             self._hosted, self._rounds, self._flushes, self._store, self.controller.image.version
         )
         yield from clock_samples(self.clock, self._maintenance.retention)
-        yield from load_samples(self.decoding, self.answers, self.checks)
+        yield from load_samples(self.decoding, self.projections, self.answers, self.checks)
 
     def state(self) -> dict[str, Any]:
         """The state of the broker as it knows it, for /debug/state."""

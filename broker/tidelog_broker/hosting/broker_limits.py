@@ -23,6 +23,7 @@ class BrokerLimits:
     flush_threads: int = 4
     catch_up_threads: int = 2
     decode_threads: int = 2
+    projection_threads: int = 1
     fetch_decoded_bytes_max: int = 256 << 20
     fetch_answer_bytes_max: int = 256 << 20
     message_bytes_max: int = 17 << 20

@@ -15,6 +15,7 @@ from tidelog_broker.hosting.hosted_partitions import HostedPartitions
 from tidelog_broker.limits.answer_room import AnswerRoom
 from tidelog_broker.limits.checks import Checks
 from tidelog_broker.limits.decoding import Decoding
+from tidelog_broker.limits.projections import Projections
 from tidelog_broker.membership.cluster_clock import ClusterClock
 from tidelog_broker.metrics import Sample
 from tidelog_broker.storage.directory.store import LogStore
@@ -56,9 +57,14 @@ def clock_samples(clock: ClusterClock, retention: AgeRetention) -> Iterator[Samp
     yield "tidelog_dated_ahead_partitions", "Partitions led here with segments dated ahead.", (), dated_ahead
 
 
-def load_samples(decoding: Decoding, answers: AnswerRoom, checks: Checks) -> Iterator[Sample]:
+def load_samples(
+    decoding: Decoding, projections: Projections, answers: AnswerRoom, checks: Checks
+) -> Iterator[Sample]:
     yield "tidelog_decoded_bytes", "Bytes leased by readers of plain records.", (), decoding.bytes
     yield "tidelog_decode_waiting", "Readers of plain records that wait for room.", (), decoding.waiting
+    filtering = projections.budget
+    yield "tidelog_projection_bytes", "Bytes leased by readers of projections.", (), filtering.used
+    yield "tidelog_projection_waiting", "Readers of projections that wait for room.", (), filtering.waiting
     yield "tidelog_answer_bytes", "Bytes of answers that readers have not taken.", (), answers.used
     yield "tidelog_answer_waiting", "Readers of large batches that wait for room.", (), answers.waiting
     yield "tidelog_validation_queued_bytes", "Bytes that wait to be checked.", (), checks.queued_bytes

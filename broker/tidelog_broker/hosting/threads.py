@@ -77,6 +77,7 @@ class Threads:
         flush_threads: int,
         catch_up_threads: int,
         decode_threads: int,
+        projection_threads: int,
         validation_threads: int,
         make: MakeThreads = ThreadPoolExecutor,
     ) -> None:
@@ -90,6 +91,8 @@ class Threads:
         """Reads records that are no longer in memory."""
         self.decode = WorkThreads(make(decode_threads, "tidelog-decode"))
         """Turns batches into plain records for readers."""
+        self.project = WorkThreads(make(projection_threads, "tidelog-project"))
+        """Filters batches for readers."""
         self.validation = WorkThreads(make(validation_threads, "tidelog-validate"))
         """Checks data that clients send, if the check takes long."""
         self.housekeeping = WorkThreads(make(1, "tidelog-housekeeping"))
@@ -101,8 +104,8 @@ class Threads:
     def shutdown(self, *, wait: bool) -> None:
         """Begins no more work; waiting work is answered `Stopping`. `wait`: blocks until begun work ends."""
         pools = (
-            self.write, self.flush_lead, self.flush_files, self.catch_up, self.decode, self.validation,
-            self.housekeeping, self.scrub, self.creation,
+            self.write, self.flush_lead, self.flush_files, self.catch_up, self.decode, self.project,
+            self.validation, self.housekeeping, self.scrub, self.creation,
         )  # fmt: skip
         for pool in pools:
             pool.shutdown(wait=False)

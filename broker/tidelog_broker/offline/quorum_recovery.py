@@ -45,6 +45,10 @@ TERM_STRIDE: Final = 1 << 32
 EPOCH_STRIDE: Final = 1 << 20
 """More elections of one partition than the lost entries can hold; an epoch has 32 bits."""
 
+SINK_NUMBER_STRIDE: Final = 1 << 16
+"""More sinks than one cluster may have, so that no sink of the lost entries shares its number with
+another."""
+
 PRODUCER_ID_STRIDE: Final = 1 << 32
 """More producer ids than the lost entries can have given out."""
 
@@ -152,7 +156,9 @@ def _stand_alone(raft_log: RaftLog, alone: Configuration, term: int) -> None:
     """Writes the two entries. After a crash in between it can be repeated."""
     # The term first: no entry may have a later term than the hard state.
     raft_log.save_hard_state(HardState(term, None, raft_log.hard_state.commit))
-    raised = RecoverCluster(alone.recoveries[-1].id, EPOCH_STRIDE, PRODUCER_ID_STRIDE)
+    raised = RecoverCluster(
+        alone.recoveries[-1].id, EPOCH_STRIDE, PRODUCER_ID_STRIDE, sink_number_stride=SINK_NUMBER_STRIDE
+    )
     index = raft_log.last_index + 1
     # The command first: if the configuration is there, the command is there, too.
     raft_log.append(

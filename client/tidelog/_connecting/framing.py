@@ -14,14 +14,19 @@ from tidelog_proto import log_pb2
 PRODUCE_METHOD: Final = "/tidelog.v1.Log/Produce"
 FETCH_METHOD: Final = "/tidelog.v1.Log/Fetch"
 
+_PROJECTED: Final = log_pb2.FetchResponse.PROJECTED_FIELD_NUMBER
+_LARGE_FIELDS: Final = (log_pb2.FetchResponse.BATCHES_FIELD_NUMBER, _PROJECTED)
+
 
 class FetchAnswer(NamedTuple):
-    """A FetchResponse, with its ``batches`` apart."""
+    """A FetchResponse, with its ``batches`` or ``projected`` apart."""
 
     facts: log_pb2.FetchResponse
-    """The message without the batches."""
+    """The message without them."""
     batches: bytes | pa.Buffer
     """Whole record batches one after another; may be empty."""
+    projected: bytes | pa.Buffer = b""
+    """The same of projected batches."""
 
 
 def produce_request(facts: log_pb2.ProduceRequest, batch: bytes) -> bytes:
@@ -30,20 +35,21 @@ def produce_request(facts: log_pb2.ProduceRequest, batch: bytes) -> bytes:
 
 
 def parse_fetch_answer(data: bytes) -> FetchAnswer:
-    """The answer in `data`; large batches are a view of `data`.
+    """The answer in `data`; large batches are views of `data`.
 
     Raises `CorruptBatch` if the bytes are no protobuf message.
     """
     try:
         if len(data) >= SMALL_MESSAGE_BYTES:
-            found = cut(data, log_pb2.FetchResponse.BATCHES_FIELD_NUMBER)
-            if found is not None:
-                facts = log_pb2.FetchResponse.FromString(found.rest)
-                batches = pa.py_buffer(data).slice(found.start, found.end - found.start)
-                return FetchAnswer(facts, batches)
+            for field in _LARGE_FIELDS:
+                found = cut(data, field)
+                if found is not None:
+                    facts = log_pb2.FetchResponse.FromString(found.rest)
+                    item = pa.py_buffer(data).slice(found.start, found.end - found.start)
+                    return FetchAnswer(facts, b"", item) if field == _PROJECTED else FetchAnswer(facts, item)
         facts = log_pb2.FetchResponse.FromString(data)
     except DecodeError:
         raise CorruptBatch(
             f"an answer of {len(data)} bytes is incomplete or not a protobuf message"
         ) from None
-    return FetchAnswer(facts, facts.batches)
+    return FetchAnswer(facts, facts.batches, facts.projected)

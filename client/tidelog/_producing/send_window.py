@@ -71,7 +71,10 @@ class SendWindow:
         "reset_next",
     )
 
-    def __init__(self, partition: int, identity: ProducerIdentity, inflight_max: int) -> None:
+    def __init__(
+        self, partition: int, identity: ProducerIdentity, inflight_max: int, first_sequence: int = 0
+    ) -> None:
+        """`first_sequence`: of the first batch, if earlier ones of this identity are in the log."""
         self.partition = partition
         self.identity = identity
         self.inflight_max = inflight_max
@@ -83,7 +86,7 @@ class SendWindow:
         """The producer id can no longer be used for this partition; `adopt` another one."""
         self.failures_in_a_row = 0
         self.last_error: TidelogError | None = None
-        self._next_free = 0
+        self._next_free = first_sequence
         """The sequence behind the last record that is known to be in the log."""
         self._landed = -1
         """The number of the last batch that is known to be in the log. A batch in doubt before it is in the

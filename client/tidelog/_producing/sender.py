@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, NamedTuple
 
 from tidelog import wire
@@ -26,7 +26,7 @@ from tidelog._producing.partition_queue import PartitionQueue
 from tidelog._producing.send_window import ANONYMOUS, Failed, ProducerIdentity, SendWindow
 from tidelog._producing.stream import Pending, ProduceStream
 from tidelog._producing.unfinished import Unfinished
-from tidelog.errors import FencedProducer, InternalError, InvalidRequest, TidelogError
+from tidelog.errors import FencedProducer, InternalError, InvalidRequest, TidelogError, UnknownProducer
 from tidelog.model import StreamDescription
 from tidelog_proto import log_pb2
 
@@ -40,6 +40,15 @@ class Stall(NamedTuple):
     """The last failure of a partition, which sends its records again. None: no broker has answered yet."""
 
 
+class SinkIdentity(NamedTuple):
+    """The identity of a task of a sink, instead of one from InitProducer (S1)."""
+
+    identity: ProducerIdentity
+    run: int
+    starts: Mapping[int, int]
+    """By partition: the sequence of the first record that is sent."""
+
+
 class Sender:
     """Delivers the batches of one producer, in order per partition."""
 
@@ -51,7 +60,9 @@ class Sender:
         options: ProducerOptions,
         rng: random.Random,
         on_room: Callable[[PartitionQueue], None],
+        sink: SinkIdentity | None = None,
     ) -> None:
+        """`sink`: the sender of a task of a sink; its batches are encoded with its identity."""
         self.stream = stream
         self.budget = Budget(options.buffer_bytes_max)
         """The memory of all records that are accepted and not yet acknowledged, including open batches."""
@@ -66,6 +77,7 @@ class Sender:
         self._metadata = metadata
         self._rng = rng
         self._on_room = on_room
+        self._sink = sink
         self._calls = ProduceCalls(channels, self._call_to, timeout_s=options.request_timeout_s)
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._identity = ANONYMOUS
@@ -79,7 +91,9 @@ class Sender:
         """Finds the stream and, for an idempotent producer, gets a producer id."""
         self._loop = asyncio.get_running_loop()
         self.description = await self._metadata.refresh(self.stream)
-        if self._options.idempotent:
+        if self._sink is not None:
+            self._identity = self._sink.identity
+        elif self._options.idempotent:
             self._identity = await self._new_identity()
 
     # --- batches
@@ -88,7 +102,8 @@ class Sender:
         """The queue of a partition; made when it is first needed."""
         found = self.queues.get(partition)
         if found is None:
-            window = SendWindow(partition, self._identity, self._inflight_max)
+            begins = 0 if self._sink is None else self._sink.starts.get(partition, 0)
+            window = SendWindow(partition, self._identity, self._inflight_max, begins)
             found = self.queues[partition] = PartitionQueue(window)
         return found
 
@@ -133,6 +148,8 @@ class Sender:
             window.reset_next = False
         if batch.expected_offset is not None:
             facts.expected_offset = batch.expected_offset
+        if self._sink is not None:
+            facts.sink_run = self._sink.run
         stream.send(batch, facts)
 
     def _answered(self, stream: ProduceStream, pending: Pending, answer: log_pb2.ProduceResponse) -> None:
@@ -197,6 +214,11 @@ class Sender:
             while not window.idle:
                 try:
                     await self._pause(queue)
+                    if window.identity_spent and self._sink is not None:
+                        # Another identity would be another task: an attempt that comes later continues.
+                        spent = window.last_error or UnknownProducer("the task's rows are not known any more")
+                        self._report_all(window.fail_all(spent))
+                        return
                     if window.identity_spent:
                         self._report_all(window.adopt(await self._new_identity()))
                     address = self._metadata.leader_address(self.description, queue.partition)

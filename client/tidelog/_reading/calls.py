@@ -15,6 +15,7 @@ from typing import Final
 import grpc
 import grpc.aio
 
+from tidelog import wire
 from tidelog._connecting.broker_channel import CONNECT_S, BrokerChannel, FetchCall, reach
 from tidelog._connecting.channels import Channels
 from tidelog._connecting.framing import FetchAnswer
@@ -31,6 +32,7 @@ from tidelog.errors import (
     OffsetOutOfRange,
     TidelogError,
 )
+from tidelog.model import Projection
 from tidelog_proto import log_pb2
 
 PARTITIONS_PER_CALL_MAX: Final = 500
@@ -44,7 +46,12 @@ class FetchCalls:
     """The running calls of one reader, and the batches that they brought."""
 
     def __init__(
-        self, places: Places, channels: Channels, options: ReaderOptions, rng: random.Random
+        self,
+        places: Places,
+        channels: Channels,
+        options: ReaderOptions,
+        rng: random.Random,
+        projection: Projection | None,
     ) -> None:
         self.arrived: asyncio.Queue[list[FetchedBatch] | TidelogError | None] = asyncio.Queue(
             options.answers_ahead_max
@@ -59,6 +66,7 @@ class FetchCalls:
         self._channels = channels
         self._options = options
         self._rng = rng
+        self._projection = None if projection is None else wire.projection_to_proto(projection)
         self._unended = 0
         """The number of partitions that are not read to their end."""
         self._homeless: list[tuple[FetchState, bool]] = []
@@ -184,6 +192,8 @@ class FetchCalls:
             follow=True,
             response_bytes_max=self._options.response_bytes_max,
             heartbeat_ms=self._options.heartbeat_ms,
+            format=log_pb2.VERBATIM if self._projection is None else log_pb2.PROJECTED,
+            projection=self._projection,
         )
         asked = list(group.partitions)
         reading = set(range(len(asked)))

@@ -38,6 +38,13 @@ class Consumed:
         self._positions[batch.partition] = batch.position
         return batch
 
+    def passes(self, batch: FetchedBatch) -> bool:
+        """Whether `batch` has no rows: then only the position moves."""
+        if batch.columns.num_rows:
+            return False
+        self.take(batch)
+        return True
+
     def open(self, batch: FetchedBatch) -> None:
         """The consumer gets a batch record by record, through `next_row`."""
         self._batch, self._row, self._rows = batch, None, batch.records()

@@ -17,7 +17,10 @@ from tidelog._connecting.status import error_from_message
 from tidelog.errors import DataCorrupt
 from tidelog.model import Headers, Position, Record
 from tidelog.records import BatchHeader, decode_batch, split_batches, verify_batch
+from tidelog.records.projected import ProjectedHeader, decode_projected, split_projected
 from tidelog_proto import log_pb2
+
+_NOTHING = pa.record_batch({})
 
 
 class FetchedBatch:
@@ -38,7 +41,7 @@ class FetchedBatch:
         self,
         stream: str,
         partition: int,
-        header: BatchHeader,
+        header: BatchHeader | ProjectedHeader,
         columns: pa.RecordBatch,
         base_offset: int,
         next_offset: int,
@@ -47,12 +50,12 @@ class FetchedBatch:
         self.stream = stream
         self.partition = partition
         self.columns = columns
-        """value and timestamp, and key, headers and subject if the batch has them. They are views of the
-        received bytes unless the batch was compressed."""
+        """value and timestamp, and key, headers and subject if the batch has them; of these, the columns that
+        the reader was asked for. They are views of the received bytes unless the batch was compressed."""
         self.base_offset = base_offset
         """The offset of the first row."""
         self.next_offset = next_offset
-        """The offset behind the last row: the next one to read."""
+        """The next offset to read: behind the last row, and behind records that the reader left out."""
         self.leader_epoch = header.leader_epoch
         self.append_time_us = header.append_time_us
         self._deltas = deltas
@@ -68,7 +71,7 @@ class FetchedBatch:
 
     @property
     def offsets(self) -> pa.Array:
-        """The offset of each row (int64). Only a compacted batch has gaps."""
+        """The offset of each row (int64). Only a compacted batch and a filtered batch have gaps."""
         if self._deltas is not None:
             return pc.add(self._deltas.cast(pa.int64()), self.base_offset - self._deltas[0].as_py())
         return pa.arange(self.base_offset, self.base_offset + self.columns.num_rows)
@@ -188,6 +191,8 @@ class FetchState:
     def accept(self, answer: FetchAnswer) -> Iterator[FetchedBatch]:
         """The batches of one answer; each counts as read when the caller takes it.
 
+        A batch without rows says that no record up to its end matched.
+
         Raises the error in the answer, or `DataCorrupt` for batches that break the order.
         """
         facts = answer.facts
@@ -204,6 +209,8 @@ class FetchState:
                 yield batch
             if self.ended:
                 return
+        for projected, body in split_projected(answer.projected, self.stream_id, self.partition):
+            yield self._take_projected(projected, body)
         if facts.HasField("end") and self.end is not None:
             # Compaction took the records before the end.
             self.next_offset = max(self.next_offset, min(self.end, facts.next.offset))
@@ -220,13 +227,44 @@ class FetchState:
                 f"offsets {base}–{header.last_offset}",
                 offset=expected,
             )
-        if self.epoch is not None and header.leader_epoch < self.epoch:
+        self._check_epoch(header.leader_epoch, base)
+        self._inside = False
+
+    def _check_epoch(self, leader_epoch: int, base: int) -> None:
+        if self.epoch is not None and leader_epoch < self.epoch:
             raise DataCorrupt(
                 f"{self.stream}/{self.partition}: the batch at offset {base} has leader epoch "
-                f"{header.leader_epoch}, but the batch before it has epoch {self.epoch}",
+                f"{leader_epoch}, but the batch before it has epoch {self.epoch}",
                 offset=base,
             )
-        self._inside = False
+
+    def _take_projected(self, header: ProjectedHeader, body: pa.Buffer) -> FetchedBatch:
+        """The records of a projected batch; the broker has cut it to the offsets that were requested."""
+        start, after = header.start_offset, header.next_offset
+        if start != self.next_offset or (self.end is not None and after > self.end):
+            raise DataCorrupt(
+                f"{self.stream}/{self.partition}: the next offset is {self.next_offset}, but the projected "
+                f"batch is about the offsets from {start} to {after}",
+                offset=self.next_offset,
+            )
+        self._check_epoch(header.leader_epoch, start)
+        self.next_offset, self.epoch = after, header.leader_epoch
+        if not header.record_count:
+            return FetchedBatch(self.stream, self.partition, header, _NOTHING, start, after, None)
+        columns = decode_projected(header, body)
+        offsets = columns.column("offset")
+        first, last = offsets[0].as_py(), offsets[-1].as_py()
+        if not start <= first <= last < after:
+            raise DataCorrupt(
+                f"{self.stream}/{self.partition}: the projected batch has offsets {first}–{last}, but is "
+                f"about those from {start} to {after}",
+                offset=start,
+            )
+        gaps = last - first + 1 != columns.num_rows
+        columns = columns.drop_columns(["offset"])
+        return FetchedBatch(
+            self.stream, self.partition, header, columns, first, after, offsets if gaps else None
+        )
 
     def _cut(self, header: BatchHeader, data: pa.Buffer) -> FetchedBatch | None:
         """The rows from `next_offset` to `end`; None if compaction left none."""

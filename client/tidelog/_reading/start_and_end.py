@@ -6,12 +6,14 @@ asked. `FetchCalls` reads from there.
 
 from __future__ import annotations
 
+import asyncio
 import random
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 from tidelog import wire
-from tidelog._arguments import as_us
+from tidelog._arguments import as_int, as_us
 from tidelog._connecting.broker_channel import BrokerChannel
 from tidelog._connecting.channels import Channels
 from tidelog._connecting.metadata import Metadata
@@ -19,15 +21,25 @@ from tidelog._connecting.retry import of_a_leader, retrying
 from tidelog._connecting.status import error_from_message
 from tidelog._options import ReaderOptions
 from tidelog.errors import InvalidRequest, LogTruncated, OffsetOutOfRange, TidelogError
-from tidelog.model import OFFSET_MAX, Position, StreamDescription
+from tidelog.model import OFFSET_MAX, AfterBytes, Position, StreamDescription
 from tidelog_proto import log_pb2
 
-Start = Literal["earliest", "latest"] | int | Position | datetime
-"""The start of reading: the log's start ("earliest"), its high watermark ("latest"), an offset, a position,
-or the first record with this timestamp or a later one (a datetime with a time zone)."""
+T = TypeVar("T")
 
-End = Literal["latest"] | int
-"""The first offset not to read; "latest": the high watermark when the reader starts."""
+Start = Literal["earliest", "latest"] | int | Position | datetime | AfterBytes
+"""The start of reading: the log's start ("earliest"), its high watermark ("latest"), an offset, a position,
+the first record with this timestamp or a later one (a datetime with a time zone), or the edge of a batch
+behind some bytes (`AfterBytes`)."""
+
+End = Literal["latest"] | int | datetime
+"""The first offset not to read; "latest": the high watermark when the reader starts; a datetime with a time
+zone: the first record with this timestamp or a later one, or the high watermark if there is none yet."""
+
+BYTES_MAX: Final = (1 << 63) - 1
+"""Bytes of `AfterBytes`."""
+
+PLACES_AT_ONCE_MAX: Final = 50
+"""The partitions whose start and end are requested at a time."""
 
 ANSWER_S_MAX: Final = 5.0
 """When a leader takes longer to report its offsets, another broker may lead already."""
@@ -76,7 +88,10 @@ class Places:
         follow = self._options.follow
         to_latest = end == "latest" or (end is None and not follow)
         position = _known_position(start)
-        if position is not None and not to_latest and (follow or end is None):
+        if isinstance(end, datetime):
+            as_us(end, "end")
+            end = (await self.position_of(partition, end)).offset
+        elif position is not None and not to_latest and (follow or end is None):
             return position, _checked_end(end)
         found = await self._offsets(partition, start)
         if to_latest:
@@ -87,10 +102,13 @@ class Places:
                 last = min(last, found.high_watermark)
         return wire.position_from_proto(found.position), last
 
+    async def position_of(self, partition: int, start: Start) -> Position:
+        """The position that a start means now. The partition's leader is asked."""
+        return wire.position_from_proto((await self._offsets(partition, start)).position)
+
     async def instead(self, partition: int, error: OffsetOutOfRange | LogTruncated) -> Position:
         """The next position when one is lost, or raises `error`, by the policy `on_truncated`."""
-        found = await self._offsets(partition, self._elsewhere(error))
-        return wire.position_from_proto(found.position)
+        return await self.position_of(partition, self._elsewhere(error))
 
     async def _offsets(self, partition: int, start: Start) -> log_pb2.PartitionOffsets:
         """The offsets of a partition and the position of `start`, with the policy for lost positions."""
@@ -101,7 +119,7 @@ class Places:
 
     async def _ask_offsets(self, partition: int, start: Start) -> log_pb2.PartitionOffsets:
         wanted = log_pb2.FetchPartition(stream_id=self.description.stream_id, partition=partition)
-        _set_start(wanted, start)
+        set_start(wanted, start)
         fresh = True
 
         async def ask(channel: BrokerChannel) -> log_pb2.OffsetsResponse:
@@ -150,6 +168,18 @@ class Places:
         return int(start) if int(asked) < int(start) else int(end)
 
 
+async def in_parallel(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
+    """The results of some calls, `PLACES_AT_ONCE_MAX` at a time; raises the first error."""
+    results: list[T] = []
+    for at in range(0, len(calls), PLACES_AT_ONCE_MAX):
+        some = calls[at : at + PLACES_AT_ONCE_MAX]
+        for result in await asyncio.gather(*(call() for call in some), return_exceptions=True):
+            if isinstance(result, BaseException):
+                raise result
+            results.append(result)
+    return results
+
+
 def _known_position(start: Start) -> Position | None:
     """The position of `start`, if no broker must be asked for it."""
     if isinstance(start, Position):
@@ -168,10 +198,11 @@ def _checked_end(end: object) -> int | None:
         return None
     if isinstance(end, int) and not isinstance(end, bool) and 0 <= end <= OFFSET_MAX:
         return end
-    raise InvalidRequest(f"end is {end!r}; it must be an offset (0–{OFFSET_MAX}) or 'latest'")
+    raise InvalidRequest(f"end is {end!r}; it must be an offset (0–{OFFSET_MAX}), 'latest' or a datetime")
 
 
-def _set_start(wanted: log_pb2.FetchPartition, start: Start) -> None:
+def set_start(wanted: log_pb2.FetchPartition, start: Start) -> None:
+    """Writes `start` into a request; raises `InvalidRequest` for a value that is no start."""
     position = _known_position(start)
     if position is not None:
         wanted.position.CopyFrom(wire.position_to_proto(position))
@@ -181,7 +212,20 @@ def _set_start(wanted: log_pb2.FetchPartition, start: Start) -> None:
         wanted.latest = True
     elif isinstance(start, datetime):
         wanted.timestamp_us = as_us(start, "start")
+    elif isinstance(start, AfterBytes):
+        wanted.after_bytes.CopyFrom(_after_bytes(start))
     else:
         raise InvalidRequest(
-            f"start is {start!r}; it must be 'earliest', 'latest', an offset, a Position or a datetime"
+            f"start is {start!r}; it must be 'earliest', 'latest', an offset, a Position, a datetime or "
+            "AfterBytes"
         )
+
+
+def _after_bytes(start: AfterBytes) -> log_pb2.AfterBytes:
+    position = _known_position(start.start)
+    if position is None:
+        raise InvalidRequest(f"the bytes of {start!r} are counted from {start.start!r}; give a Position")
+    size = as_int(start.bytes, "bytes of AfterBytes")
+    if not 0 < size <= BYTES_MAX:
+        raise InvalidRequest(f"bytes is {size} in {start!r}; it must lie in 1–{BYTES_MAX}")
+    return log_pb2.AfterBytes(start=wire.position_to_proto(position), bytes=size)

@@ -8,7 +8,9 @@ brokers of replicas. Import the names from here.
 - `names`         names of streams, the subjects they record, their labels and owners
 - `identifiers`   the 16 bytes that identify a stream, a cluster, or a run of a broker
 - `descriptions`  a cluster and its parts, as brokers describe them
+- `found_positions` positions in the partitions of a stream, as brokers find them
 - `record`        records, receipts and positions
+- `projection`    which columns of which records a reader gets
 - `replica_lag`   how far followers are behind
 - `pipeline_order` the order of batches that are sent without waiting
 """
@@ -37,6 +39,7 @@ from tidelog.model.descriptions import (
     StopHindrance,
     StreamDescription,
 )
+from tidelog.model.found_positions import FoundPosition, FoundPositions
 from tidelog.model.identifiers import id_bytes, id_text
 from tidelog.model.names import (
     validate_labels,
@@ -45,17 +48,21 @@ from tidelog.model.names import (
     validate_subject_pattern,
 )
 from tidelog.model.pipeline_order import PipelineOrder
-from tidelog.model.record import OFFSET_MAX, Headers, Position, Receipt, Record
+from tidelog.model.projection import Projection
+from tidelog.model.record import OFFSET_MAX, AfterBytes, Headers, Position, Receipt, Record
 
 __all__ = [
     "DAY_MS",
     "OFFSET_MAX",
     "REPLICATION_FACTOR_MAX",
+    "AfterBytes",
     "BrokerDescription",
     "BrokerStanding",
     "ClusterDescription",
     "DrainAnswer",
     "Durability",
+    "FoundPosition",
+    "FoundPositions",
     "Headers",
     "Listener",
     "NatsAck",
@@ -64,6 +71,7 @@ __all__ = [
     "PartitionVersion",
     "PipelineOrder",
     "Position",
+    "Projection",
     "Receipt",
     "Record",
     "ReplicaDescription",

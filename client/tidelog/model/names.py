@@ -57,7 +57,26 @@ def validate_subject_pattern(subject: str) -> None:
         )
 
 
+def validate_subject_filter(subject: str) -> None:
+    """Raises `InvalidRequest` unless records can be chosen by `subject`, a NATS subject with wildcards."""
+    _check_text("subject_filter", subject)
+    wrong = _token_mistake(subject)
+    if wrong:
+        raise InvalidRequest(
+            f"{subject[:SUBJECT_BYTES_MAX]!r} is not a filter for NATS subjects: {wrong}",
+            field="subject_filter",
+        )
+
+
 def _subject_mistake(subject: str) -> str:
+    wrong = _token_mistake(subject)
+    tokens = subject.split(".")
+    if not wrong and subject.startswith(RESERVED_SUBJECTS) and ("*" in tokens or ">" in tokens):
+        return "wildcards never record subjects that begin with '$' or '_INBOX.'; give an exact subject"
+    return wrong
+
+
+def _token_mistake(subject: str) -> str:
     if not subject:
         return "it is empty"
     if len(subject.encode("utf-8", "surrogatepass")) > SUBJECT_BYTES_MAX:
@@ -74,8 +93,6 @@ def _subject_mistake(subject: str) -> str:
             return "'>' is only allowed as the last token"
         if len(token) > 1 and ("*" in token or ">" in token):
             return f"'*' and '>' must be whole tokens, not parts of one as in {token!r}"
-    if subject.startswith(RESERVED_SUBJECTS) and ("*" in tokens or ">" in tokens):
-        return "wildcards never record subjects that begin with '$' or '_INBOX.'; give an exact subject"
     return ""
 
 

@@ -76,3 +76,16 @@ class Position(NamedTuple):
     """The next record to read."""
     leader_epoch: int | None = None
     """The epoch of the last record read; None: no record was read, and only the offset is checked."""
+
+
+class AfterBytes(NamedTuple):
+    """The edge between two batches behind about `bytes` bytes of a partition's log.
+
+    As many whole batches as fit into `bytes` lie between `start` and the edge, but at least one batch. If
+    fewer bytes are there, it is the high watermark. A broker finds it by the sizes of batches.
+    """
+
+    start: Position
+    """The bytes are counted from the beginning of the batch that holds this offset."""
+    bytes: int
+    """Bytes of batches as they are stored, compressed if their producer compressed them; at least 1."""

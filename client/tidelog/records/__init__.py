@@ -13,6 +13,8 @@ header. What does not: files, sockets, clocks, retries. DESIGN section 3, rules 
 - `codec`     encodes columns as a batch, and decodes them
 - `validation` the checks of a leader before it writes (F1)
 - `limits`    the bounds
+- `projecting` applies a reader's projection to a batch: `subject_filter` matches, `slicing` moves columns
+- `projected` what a broker makes of a batch for such a reader
 """
 
 from tidelog.records.codec import decode_batch, decode_body, encode_batch, stamp, to_columns

@@ -58,11 +58,13 @@ def encode_batch(
     producer_epoch: int = 0,
     base_sequence: int = 0,
     flags: int = 0,
+    sink_batch_id: int = 0,
 ) -> bytes:
     """One record batch, as a client sends it: the leader's fields (bytes 8–31) are zero.
 
     `columns` has a schema of `schema_of` (see `to_columns`); `flags` are the
-    broker-only attribute bits. Raises `BatchTooLarge` beyond the hard bound (F3).
+    broker-only attribute bits; `sink_batch_id` belongs to a producer id of a sink (S1), without an epoch.
+    Raises `BatchTooLarge` beyond the hard bound (F3).
     """
     count = columns.num_rows
     if count == 0:
@@ -74,8 +76,9 @@ def encode_batch(
         count=count,
         span_us=timestamp_span_us(columns.column("timestamp")),
         producer_id=producer_id,
-        producer_epoch=producer_epoch,
+        producer_epoch=producer_epoch or sink_batch_id & 0xFFFF,
         base_sequence=base_sequence,
+        reserved=sink_batch_id >> 16,
     )
 
 
@@ -88,6 +91,7 @@ def assemble_batch(
     producer_id: int,
     producer_epoch: int,
     base_sequence: int,
+    reserved: int = 0,
 ) -> bytes:
     """The header and the Arrow `message` behind it: `count` records with timestamps in `span_us`."""
     length = HEADER_BYTES + len(message)
@@ -104,7 +108,7 @@ def assemble_batch(
         producer_id,
         base_sequence,
         producer_epoch,
-        0,
+        reserved,
         *span_us,
     )
     body_crc = crc32c(message, crc32c(tail))

@@ -28,6 +28,16 @@ ALIGNMENT = 8
 SEQUENCE_MODULUS = 1 << 32
 """Sequences count records modulo this (F6)."""
 
+SINK_IDS_BEGIN = 1 << 63
+"""The producer ids from here on belong to tasks of sinks (S1). In their batches bytes 60–63 are the batch
+id."""
+
+SINK_NUMBER_MAX = (1 << 31) - 2
+"""The largest number of a sink. With the next one, the last task would have the id `NO_PRODUCER_ID`."""
+
+SINK_TASK_MAX = (1 << 32) - 1
+SINK_BATCH_ID_MAX = (1 << 32) - 1
+
 COMPRESSION_MASK = 0b11
 COLUMNS_MASK = 0b11100
 COMPACTED = 1 << 5
@@ -48,6 +58,23 @@ class Compression(IntEnum):
     NONE = 0
     LZ4 = 1
     ZSTD = 2
+
+
+class SinkTask(NamedTuple):
+    """The task of a sink that wrote a batch, as its producer id says (S1)."""
+
+    sink: int
+    """The number that the cluster gave to the sink."""
+    task: int
+    """The Spark partition that the task wrote."""
+
+    @property
+    def producer_id(self) -> int:
+        return SINK_IDS_BEGIN | self.sink << 32 | self.task
+
+    @classmethod
+    def of(cls, producer_id: int) -> SinkTask:
+        return cls((producer_id & (SINK_IDS_BEGIN - 1)) >> 32, producer_id & SINK_TASK_MAX)
 
 
 class BatchHeader(NamedTuple):
@@ -71,7 +98,9 @@ class BatchHeader(NamedTuple):
     producer_id: int
     base_sequence: int
     producer_epoch: int
+    """In a batch of a sink: the lower half of the batch id."""
     reserved: int
+    """In a batch of a sink: the upper half of the batch id; else 0."""
     timestamp_min_us: int
     timestamp_max_us: int
 
@@ -90,6 +119,16 @@ class BatchHeader(NamedTuple):
     @property
     def next_offset(self) -> int:
         return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def of_sink(self) -> bool:
+        """Whether a task of a sink wrote it (S1)."""
+        return SINK_IDS_BEGIN <= self.producer_id < NO_PRODUCER_ID
+
+    @property
+    def sink_batch_id(self) -> int:
+        """The id of the sink's batch, such as the number of Spark's micro-batch."""
+        return self.producer_epoch | self.reserved << 16
 
     @property
     def compression(self) -> int:

@@ -13,14 +13,12 @@ import struct
 from collections.abc import Sequence
 from functools import cache
 from itertools import accumulate
-from typing import Final, NamedTuple
-
-import pyarrow as pa
+from typing import Final
 
 from tidelog.records.codec import assemble_batch
-from tidelog.records.layout import NO_PRODUCER_ID
-from tidelog.records.message import PREFIX_BYTES, places_of
+from tidelog.records.layout import NO_PRODUCER_ID, Compression
 from tidelog.records.schema import Columns, schema_of
+from tidelog.records.slicing import MessageTemplate, template_of
 
 PLAIN_RECORDS_MAX: Final = 32
 """Above it the records themselves begin to cost, and Arrow's way is as good. Seen with 100 B and a subject:
@@ -29,24 +27,9 @@ PLAIN_RECORDS_MAX: Final = 32
 _PADDING = tuple(bytes(-length % 8) for length in range(8))
 
 
-class _Template(NamedTuple):
-    """A message of some columns, and where its numbers lie."""
-
-    metadata: bytes
-    """With the prefix in front of it."""
-    row_count_at: int
-    nodes_at: int
-    buffers_at: int
-    body_length_at: int
-
-
 @cache
-def _template(columns: Columns) -> _Template:
-    schema = schema_of(columns)
-    arrays = [pa.array([1 if pa.types.is_timestamp(f.type) else b"x"], f.type) for f in schema]
-    message = pa.record_batch(arrays, schema=schema).serialize().to_pybytes()
-    found = places_of(message)
-    return _Template(message[: found.body_at], *(PREFIX_BYTES + place for place in found.numbers))
+def _template(columns: Columns) -> MessageTemplate:
+    return template_of(schema_of(columns), Compression.NONE)
 
 
 def is_plain(values: Sequence[bytes | None], *others: Sequence[object] | None) -> bool:
@@ -82,7 +65,6 @@ def encode_plain(
     if subjects is not None:
         columns |= Columns.SUBJECT
         texts.append(subjects)
-    template = _template(columns)
     body: list[bytes] = []
     places: list[int] = []
     at = 0
@@ -97,12 +79,8 @@ def encode_plain(
     places += (at, 0, at, 8 * count)
     at += 8 * count
     body.append(struct.pack(f"<{count}q", *timestamps_us))
-    metadata = bytearray(template.metadata)
-    struct.pack_into("<q", metadata, template.row_count_at, count)
-    struct.pack_into("<q", metadata, template.body_length_at, at)
     nodes = (count, 0) * (len(texts) + 1)
-    struct.pack_into(f"<{len(nodes)}q", metadata, template.nodes_at, *nodes)
-    struct.pack_into(f"<{len(places)}q", metadata, template.buffers_at, *places)
+    metadata = _template(columns).filled(count, nodes, places, at)
     return assemble_batch(
         b"".join((metadata, *body)),
         attributes=int(columns),

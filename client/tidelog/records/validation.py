@@ -169,8 +169,10 @@ def _check_header(batch: bytes | memoryview, limits: BatchLimits) -> BatchHeader
         )
     if header.attributes & BROKER_ONLY_ATTRIBUTES:
         raise CorruptBatch(f"the attributes are {header.attributes:#06x}; only brokers set bits 5–7")
-    if header.reserved or batch[8:32] != _ZEROS:
-        raise CorruptBatch("bytes 8–31 (set by the leader) and 62–63 (reserved) must be zero (F6)")
+    if (header.reserved and not header.of_sink) or batch[8:32] != _ZEROS:
+        raise CorruptBatch(
+            "bytes 8–31 (set by the leader) and 62–63 (reserved, but for sinks) must be zero (F6)"
+        )
     count = header.record_count
     if not 1 <= count <= RECORDS_PER_BATCH_MAX or header.last_offset_delta != count - 1:
         raise CorruptBatch(

@@ -8,18 +8,25 @@ from typing import Any, Final
 
 import grpc
 import grpc.aio
+import pyarrow as pa
 
 from tidelog import wire
 from tidelog._connecting.framing import FetchAnswer, parse_fetch_answer
 from tidelog.errors import ConnectionLost, NotLeader, TidelogError
 from tidelog.model import PipelineOrder
+from tidelog.records import HEADER_BYTES
+from tidelog.records.projected import pack_projected
+from tidelog.records.projecting import BytesNeeded, Projector
 from tidelog.testing import _status
 from tidelog.testing._brokers import MemoryBroker
+from tidelog.testing._log import Stored
 from tidelog_proto import log_pb2
 
 EOF: Final[Any] = grpc.aio.EOF  # type: ignore[attr-defined]
 RESPONSE_BYTES_DEFAULT: Final = 1 << 20
 HEARTBEAT_MS_DEFAULT: Final = 5_000
+PROJECTION_BYTES_MAX: Final = 1 << 40
+"""No batch needs so much."""
 
 
 class ProduceCall:
@@ -96,6 +103,11 @@ class FetchCall:
         self._broker = broker
         self._request = request
         self._bytes_max = request.response_bytes_max or RESPONSE_BYTES_DEFAULT
+        self._projector: Projector | None = None
+        """None: batches are sent as they are stored."""
+        if request.format == log_pb2.PROJECTED:
+            wanted = wire.projection_from_proto(request.projection)
+            self._projector = Projector(wanted.columns, wanted.subject_filter, wanted.keys)
         self._heartbeat_s = (request.heartbeat_ms or HEARTBEAT_MS_DEFAULT) / 1000
         self._active: dict[int, _Reading] | None = None
         """By index; None: the call has not begun."""
@@ -175,8 +187,43 @@ class FetchCall:
         stored = log.read(reading.offset, reading.end, self._bytes_max)
         if not stored:
             return None
+        if self._projector is not None:
+            projected = self._projected(self._projector, reading, stored)
+            return self._response(reading, projected=projected)
         reading.offset = stored[-1].header.next_offset
         return self._response(reading, batches=b"".join(batch.data for batch in stored))
+
+    @staticmethod
+    def _projected(projector: Projector, reading: _Reading, stored: list[Stored]) -> bytes:
+        """Projected batches, one for each stored batch; `reading` then stands behind them."""
+        parts: list[bytes | memoryview] = []
+        for header, data in stored:
+            end = header.next_offset if reading.end is None else min(reading.end, header.next_offset)
+            body = pa.py_buffer(data).slice(HEADER_BYTES)
+            found = projector.project(header, body, reading.offset, end, PROJECTION_BYTES_MAX)
+            assert not isinstance(found, BytesNeeded), "a batch may be as large as it can be"
+            facts = (
+                {}
+                if found is None
+                else {
+                    "append_time_us": header.append_time_us,
+                    "attributes": found.attributes,
+                    "record_count": found.record_count,
+                }
+            )
+            message = [] if found is None else found.parts
+            head = pack_projected(
+                reading.wanted.stream_id,
+                reading.wanted.partition,
+                message,
+                start_offset=reading.offset,
+                next_offset=end,
+                leader_epoch=header.leader_epoch,
+                **facts,
+            )
+            parts += (head, *message)
+            reading.offset = end
+        return b"".join(parts)
 
     def _response(self, reading: _Reading, **item: Any) -> log_pb2.FetchResponse:
         log = self._broker.services.log_of(reading.wanted.stream_id, reading.wanted.partition)

@@ -245,3 +245,14 @@ class MemoryLog:
                 row = pc.index(pc.greater_equal(times, timestamp_us), True).as_py()
                 return max(header.base_offset + int(row), self.start)
         return self.end
+
+    def after_bytes(self, offset: int, bytes_max: int) -> int:
+        """The end of the whole batches that fit into `bytes_max`, at least one; the end if all do."""
+        left = bytes_max
+        for header, data in self.batches:
+            if header.next_offset <= offset:
+                continue
+            if left < len(data):
+                return header.next_offset if left == bytes_max else header.base_offset
+            left -= len(data)
+        return self.end

@@ -85,6 +85,10 @@ class Services:
                 offset = position.offset
             case "latest":
                 offset = log.end
+            case "after_bytes":
+                start = wire.position_from_proto(wanted.after_bytes.start)
+                log.check_position(start)
+                offset = log.after_bytes(start.offset, wanted.after_bytes.bytes)
             case "timestamp_us":
                 offset = log.find_time(wanted.timestamp_us)
             case _:

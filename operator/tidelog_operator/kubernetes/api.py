@@ -17,7 +17,7 @@ import aiohttp
 from kubernetes.aio import client, config
 from kubernetes.aio.client.exceptions import ApiException
 
-from tidelog_operator.model import CLUSTER, FINALIZER, STREAM, Manifest, ObjectKey, StreamObject
+from tidelog_operator.model import CLUSTER, FINALIZER, INGESTION, STREAM, Manifest, ObjectKey, StreamObject
 
 MERGE_PATCH: Final = "application/merge-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"
@@ -25,6 +25,9 @@ MANAGER: Final = "tidelog-operator"
 """The field manager: by this name the API server knows which fields the operator owns."""
 
 EVENT: Final = "Event"
+
+PROPAGATION: Final[Mapping[str, str]] = {"CronJob": "Foreground", "Job": "Foreground"}
+"""By kind: a Job that is deleted stays until its pods have ended, so that no other driver begins earlier."""
 
 REQUEST_SECONDS_MAX: Final = 10.0
 HTTP_CONFLICT: Final = 409
@@ -61,6 +64,9 @@ class Kind(NamedTuple):
 KINDS: Final[Mapping[str, Kind]] = {
     STREAM: Kind("tidelog.io/v1alpha1", "streams"),
     CLUSTER: Kind("tidelog.io/v1alpha1", "clusters"),
+    INGESTION: Kind("tidelog.io/v1alpha1", "ingestions"),
+    "CronJob": Kind("batch/v1", "cronjobs"),
+    "Job": Kind("batch/v1", "jobs"),
     "StatefulSet": Kind("apps/v1", "statefulsets"),
     "PodDisruptionBudget": Kind("policy/v1", "poddisruptionbudgets"),
     "Service": Kind("v1", "services"),
@@ -185,8 +191,8 @@ class Kube:
 
     async def delete(self, kind: str, key: ObjectKey, uid: str) -> bool:
         """Deletes the object if it has this uid. Returns whether it is gone; False: finalizers delay its
-        removal."""
-        conditions = {"preconditions": {"uid": uid}}
+        removal, or the objects that it owns, which are deleted first."""
+        conditions = {"preconditions": {"uid": uid}, "propagationPolicy": PROPAGATION.get(kind, "Background")}
         try:
             found = await self._request("DELETE", KINDS[kind].path(key), conditions)
         except ApiException as error:

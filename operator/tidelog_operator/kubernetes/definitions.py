@@ -1,4 +1,4 @@
-"""Applies the CustomResourceDefinitions of Clusters and Streams from files.
+"""Applies the CustomResourceDefinitions of Tidelog from files.
 
 Helm creates definitions when a chart is first installed, and never updates them. So before an upgrade the
 chart runs this, with the files of the new version.

@@ -87,6 +87,7 @@ async def watch(
     whole = {
         (GROUP, VERSION, "clusters"): objects.cluster,
         (GROUP, VERSION, "streams"): objects.stream,
+        (GROUP, VERSION, "ingestions"): objects.ingestion,
         ("", "v1", "nodes"): objects.node,
     }
     for resource, take in whole.items():
@@ -97,6 +98,8 @@ async def watch(
         ("", "v1", "services"): (objects.owned, CLUSTER_LABEL),
         ("", "v1", "configmaps"): (objects.owned, f"{MANAGED_LABEL}={MANAGED_BY}"),
         ("apps", "v1", "statefulsets"): (objects.owned, CLUSTER_LABEL),
+        ("batch", "v1", "cronjobs"): (objects.owned, CLUSTER_LABEL),
+        ("batch", "v1", "jobs"): (objects.owned, CLUSTER_LABEL),
         ("policy", "v1", "poddisruptionbudgets"): (objects.owned, CLUSTER_LABEL),
     }
     for resource, (take, label) in labelled.items():

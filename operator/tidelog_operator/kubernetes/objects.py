@@ -6,12 +6,15 @@ Reconciliations read objects from here and not from the API server.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import structlog
 
+from tidelog_operator.ingestions import DriverPod, IngestionObject, read_ingestion
+from tidelog_operator.kubernetes.pods import read_driver, waiting_reason_of
 from tidelog_operator.model import (
     CLUSTER,
+    INGESTION,
     STREAM,
     BrokerPod,
     Claim,
@@ -24,15 +27,15 @@ from tidelog_operator.model import (
     read_stream,
 )
 from tidelog_operator.resources.counts import COUNTS_NAME
-from tidelog_operator.resources.naming import BROKER_CONTAINER, CLUSTER_LABEL, EXIT_DAMAGED, VOLUME
+from tidelog_operator.resources.naming import (
+    BROKER_CONTAINER,
+    CLUSTER_LABEL,
+    EXIT_DAMAGED,
+    INGESTION_LABEL,
+    VOLUME,
+)
 
 log = structlog.get_logger(__name__)
-
-WAITING_REASON_CHARACTERS_MAX: Final = 300
-"""Characters of the reason why a pod does not run."""
-
-STARTING: Final = ("ContainerCreating", "PodInitializing")
-"""Waiting reasons of a container that starts normally."""
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -73,6 +76,9 @@ class Objects:
         self.unreadable_clusters: dict[ObjectKey, UnreadableCluster] = {}
         self._pods: dict[ObjectKey, dict[str, BrokerPod]] = {}
         """By Cluster and name."""
+        self.ingestions: dict[ObjectKey, IngestionObject] = {}
+        self._drivers: dict[ObjectKey, dict[str, DriverPod]] = {}
+        """By Cluster and name."""
         self._claims: dict[ObjectKey, dict[str, Claim]] = {}
         """By Cluster and name."""
         self._owned: dict[ObjectKey, dict[tuple[str, str], Manifest]] = {}
@@ -98,6 +104,16 @@ class Objects:
 
     def pods_of(self, cluster: ObjectKey) -> list[BrokerPod]:
         return list(self._pods.get(cluster, {}).values())
+
+    def drivers_of(self, cluster: ObjectKey) -> list[DriverPod]:
+        return list(self._drivers.get(cluster, {}).values())
+
+    def ingestions_of(self, cluster: ObjectKey) -> list[IngestionObject]:
+        return [
+            one
+            for key, one in self.ingestions.items()
+            if (key.namespace, one.cluster) == (cluster.namespace, cluster.name)
+        ]
 
     def claims_of(self, cluster: ObjectKey) -> list[Claim]:
         return sorted(self._claims.get(cluster, {}).values(), key=lambda one: one.broker_id)
@@ -154,6 +170,7 @@ class Objects:
         takes: Mapping[str, Take] = {
             STREAM: self.stream,
             CLUSTER: self.cluster,
+            INGESTION: self.ingestion,
             "Pod": self.pod,
             "PersistentVolumeClaim": self.claim,
         }
@@ -205,10 +222,28 @@ class Objects:
                     log.warning("cannot read the spec of a Cluster", cluster=str(key), reason=found.why)
         self._notify(key)
 
+    def ingestion(self, manifest: Manifest, *, gone: bool) -> None:
+        if not self._is_newer(INGESTION, manifest, gone=gone):
+            return
+        key = key_of(manifest)
+        before = self.ingestions.pop(key, None)
+        if not gone:
+            self.ingestions[key] = found = read_ingestion(manifest)
+            if found.unreadable and (before is None or not before.unreadable):
+                log.warning(
+                    "cannot read the spec of an Ingestion", ingestion=str(key), reason=found.unreadable
+                )
+        for one in (before, self.ingestions.get(key)):
+            if one is not None:
+                self._notify(ObjectKey(key.namespace, one.cluster))
+
     def pod(self, manifest: Manifest, *, gone: bool) -> None:
         if not self._is_newer("Pod", manifest, gone=gone):
             return
         name, number = manifest["metadata"]["name"], _broker_of(manifest, "")
+        if INGESTION_LABEL in (manifest["metadata"].get("labels") or {}):
+            self._keep(self._drivers, manifest, name, None if gone else read_driver(manifest))
+            return
         if number is not None:
             pod = None if gone else _read_pod(manifest, number)
             self._keep(self._pods, manifest, name, pod)
@@ -222,8 +257,7 @@ class Objects:
             self._keep(self._claims, manifest, name, claim)
 
     def owned(self, manifest: Manifest, *, gone: bool) -> None:
-        """Stores an object that the operator creates: StatefulSet, Service, ConfigMap or
-        PodDisruptionBudget."""
+        """Stores an object that the operator creates, or a Job that a CronJob of it created."""
         if not self._is_newer(manifest["kind"], manifest, gone=gone):
             return
         key = key_of(manifest)
@@ -296,21 +330,9 @@ def _read_pod(manifest: Manifest, broker_id: int) -> BrokerPod:
         node=manifest.get("spec", {}).get("nodeName", ""),
         ready=any(one["type"] == "Ready" and one["status"] == "True" for one in conditions),
         deleting="deletionTimestamp" in meta,
-        waiting_reason=_waiting_reason(status, conditions),
+        waiting_reason=waiting_reason_of(status),
         damaged=_damaged(status),
     )
-
-
-def _waiting_reason(status: Manifest, conditions: Sequence[Manifest]) -> str:
-    for one in conditions:
-        if one["type"] == "PodScheduled" and one["status"] == "False":
-            return _reason_and_message(one)
-    # Init containers, which an admission webhook may have added, run first.
-    for container in [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]:
-        waiting = container["state"].get("waiting")
-        if waiting and waiting.get("reason") not in STARTING:
-            return _reason_and_message(waiting)
-    return ""
 
 
 def _damaged(status: Manifest) -> bool:
@@ -321,13 +343,3 @@ def _damaged(status: Manifest) -> bool:
             ends = [(container.get(name) or {}).get("terminated") for name in ("state", "lastState")]
             return next((end.get("exitCode") for end in ends if end), None) == EXIT_DAMAGED
     return False
-
-
-def _reason_and_message(one: Manifest) -> str:
-    """Joins reason and message of a pod condition or a container state."""
-    words = ": ".join(one[name] for name in ("reason", "message") if one.get(name))
-    return (
-        words
-        if len(words) <= WAITING_REASON_CHARACTERS_MAX
-        else f"{words[: WAITING_REASON_CHARACTERS_MAX - 1]}…"
-    )

@@ -10,5 +10,8 @@ actions (`apply`), and what statuses say (`reporting`).
 - `listeners`  services for clients outside of Kubernetes
 - `balancing`  even distribution of replicas and leaders
 - `streams`    Streams: created, adopted, changed, retained, deleted
+- `ingestions`  one Ingestion: its CronJob or its continuous runs, and what prevents them
+- `claimed_paths`  Ingestions with the same checkpoint or sink
+- `cron`       schedules, and when they are due
 - `placement`  the brokers, as plans see them, and where new replicas go
 """

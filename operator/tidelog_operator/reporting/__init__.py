@@ -8,6 +8,7 @@ Pure:
 - `conditions`      conditions, and the time of their last transition
 - `cluster_status`  the status of a Cluster
 - `stream_status`   the status of a Stream
+- `ingestion_status`  the status of an Ingestion
 - `events`          the events of actions and of status changes
 
 With I/O:

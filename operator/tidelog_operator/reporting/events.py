@@ -16,7 +16,18 @@ from tidelog_operator import actions as do
 from tidelog_operator.model import Manifest
 from tidelog_operator.resources.stateful_set import read_pods
 
-STUCK: Final = frozenset({"Conflict", "Invalid", "WaitingForBrokers", "VolumeLost", "CannotScale"})
+STUCK: Final = frozenset({"Conflict", "Invalid", "WaitingForBrokers", "VolumeLost", "CannotScale"}) | {
+    "ClusterNotFound",
+    "StreamNotFound",
+    "CheckpointInUse",
+    "SinkInUse",
+    "UnknownTimeZone",
+    "InvalidSchedule",
+    "NeverDue",
+    "BadConfiguration",
+    "NotStarted",
+    "Late",
+}
 """Reasons of conditions in which the operator waits for a user's change, or until it is certain."""
 
 FIELDS: Final[Mapping[str, str]] = {
@@ -100,9 +111,23 @@ def events_of_status(before: Manifest, after: Manifest) -> tuple[Event, ...]:
     stuck = [_reason_and_message(one) for one in after.get("conditions", ()) if one["reason"] in STUCK]
     # The same reason can stand in two conditions.
     events = [Event(*one, warning=True) for one in dict.fromkeys(stuck) if one not in known]
+    events += _events_of_run(before.get("lastRun") or {}, after.get("lastRun") or {})
     if before.get("moving") and after.get("moving") == 0:
         events.append(Event("Moved", "All replicas are on their new brokers."))
     return tuple(events)
+
+
+def _events_of_run(before: Manifest, after: Manifest) -> list[Event]:
+    """Returns the events of an Ingestion's last run."""
+    name, result = after.get("name"), after.get("result")
+    if (name, result) == (before.get("name"), before.get("result")) or name is None:
+        return []
+    if result == "Running":
+        return [Event("RunStarted", f"The run {name} has begun.")]
+    if result == "Succeeded":
+        return [Event("RunSucceeded", f"The run {name} has ended successfully.")]
+    words = after.get("message") or "The driver gave no reason."
+    return [Event("RunFailed", f"The run {name} failed. {words}", warning=True)]
 
 
 def _altered(action: do.AlterStream) -> Event:

@@ -15,7 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from tidelog_operator.kubernetes.objects import Objects
-from tidelog_operator.model import CLUSTER, STREAM, ObjectKey
+from tidelog_operator.model import CLUSTER, INGESTION, STREAM, ObjectKey
 
 PASS_BUCKETS: Final = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60)
 """Seconds: from a reconciliation that changes nothing to one that waits for requests to time out."""
@@ -127,6 +127,7 @@ class _StateCollector(Collector):
         known = GaugeMetricFamily("tidelog_operator_objects", "Objects in the cache.", labels=["kind"])
         known.add_metric([CLUSTER], len(self._objects.clusters) + len(self._objects.unreadable_clusters))
         known.add_metric([STREAM], len(self._objects.streams))
+        known.add_metric([INGESTION], len(self._objects.ingestions))
         yield known
         yield GaugeMetricFamily(
             "tidelog_operator_streams_not_ready",

@@ -1,4 +1,4 @@
-"""The manifests of the Kubernetes objects that a Cluster needs. Pure: equal Clusters give equal manifests.
+"""The manifests of the objects that a Cluster or an Ingestion needs. Pure: equal specs give equal manifests.
 
 What belongs here: what each object contains. What does not belong here: when it is applied (`plan`), and how
 (`apply`). Each manifest sets every field that the operator owns (server-side apply), and carries a hash of
@@ -10,6 +10,8 @@ itself: `comparing.matches` says whether an existing object has all of it.
 - `formation`     the marker that says whether the brokers ever formed a cluster (M1)
 - `services`      services and disruption budget
 - `listeners`     services for clients outside of Kubernetes
+- `spark_files`   the ConfigMap of an Ingestion: the job's file, Spark's settings, executors
+- `runs`          the CronJob, Jobs and driver pod of an Ingestion
 - `counts`        the lowest number of pods that the admission policy allows (K1)
 - `comparing`     compares an existing object with a manifest
 """

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
-from tidelog_operator.model import CLUSTER, GROUP, VERSION, ClusterObject, Manifest
+from tidelog_operator.model import GROUP, VERSION, ClusterObject, CustomResource, Manifest
 
 CLIENT_PORT: Final = 9210
 HTTP_PORT: Final = 9211
@@ -45,6 +45,12 @@ ManifestId: TypeAlias = tuple[str, str, str]
 
 VOLUME: Final = "data"
 """The volume of a broker's pod; the name of its claim is made from this and the name of the pod."""
+
+INGESTION_LABEL: Final = "tidelog.io/ingestion"
+"""The label with the name of the Ingestion, on its objects, drivers and executors."""
+
+JOB_LABEL: Final = "batch.kubernetes.io/job-name"
+"""The label with the name of the Job, on each pod of a Job."""
 
 NAME_LABEL: Final = "app.kubernetes.io/name"
 BROKER_APP: Final = "tidelog-broker"
@@ -84,22 +90,38 @@ def manifest(
     labels: Mapping[str, str] = NO_ENTRIES,
     annotations: Mapping[str, str] = NO_ENTRIES,
 ) -> Manifest:
-    """Returns a manifest. `body` has everything but the metadata; `labels` and `annotations` are added to the
-    usual ones. Garbage collection deletes the object with the Cluster."""
+    """Returns a manifest of an object of a Cluster. `body` has everything but the metadata; `labels` and
+    `annotations` are added to the usual ones."""
+    return owned_manifest(
+        cluster, api, kind, name, body, labels={**selector(cluster), **labels}, annotations=annotations
+    )
+
+
+def owned_manifest(
+    owner: CustomResource,
+    api: str,
+    kind: str,
+    name: str,
+    body: dict[str, Any],
+    *,
+    labels: Mapping[str, str],
+    annotations: Mapping[str, str] = NO_ENTRIES,
+) -> Manifest:
+    """Returns a manifest with an owner: garbage collection deletes the object with it."""
     made = {
         "apiVersion": api,
         "kind": kind,
         "metadata": {
             "name": name,
-            "namespace": cluster.key.namespace,
-            "labels": {**selector(cluster), MANAGED_LABEL: MANAGED_BY, **labels},
+            "namespace": owner.key.namespace,
+            "labels": {**labels, MANAGED_LABEL: MANAGED_BY},
             "annotations": dict(annotations),
             "ownerReferences": [
                 {
                     "apiVersion": f"{GROUP}/{VERSION}",
-                    "kind": CLUSTER,
-                    "name": cluster.key.name,
-                    "uid": cluster.uid,
+                    "kind": owner.kind,
+                    "name": owner.key.name,
+                    "uid": owner.uid,
                     "controller": True,
                     "blockOwnerDeletion": True,
                 }

@@ -56,4 +56,5 @@ PROFILES: Final[dict[str, Callable[[Plan], Plan]]] = {
     "late messages": nats.late_messages,
     "lost followers": followers.lost_followers,
     "late reads": leaders.late_reads,
+    "sinks": clients.sinks,
 }

@@ -55,6 +55,26 @@ def unanswered(plan: Plan) -> Plan:
     )
 
 
+def sinks(plan: Plan) -> Plan:
+    """Jobs write batches exactly once, while leaders move, brokers are killed, and links are cut."""
+    return only(
+        plan,
+        seconds=SECONDS_SHORT,
+        brokers=3,
+        streams=streams_of(plan, fsync=True, min_insync=2),
+        network=Conditions(delay_us=(200, 5_000)),
+        producers=(Kind.IDEMPOTENT,),
+        readers=1,
+        sinks=2,
+        kills=0.5,
+        everybody=0.1,
+        cuts=0.2,
+        leader_moves=0.7,
+        down_us=(SECOND // 50, SECOND),
+        produce_pause_us=40_000,
+    )
+
+
 def one_writer(plan: Plan) -> Plan:
     """No faults, and one client that waits for each answer: no other request can move the partition on."""
     return only(

@@ -1,7 +1,13 @@
-"""Jobs that run as programs: ``python -m tidelog_spark.jobs.<name> --help``.
+"""Jobs that run as programs: ``python -m tidelog_spark.jobs ingest --help``.
 
-What belongs here: a command line for a query. What does not: code that another job could use; it is in the
-package above.
+What belongs here: a job's configuration, its attempts and what it reports. What does not: how rows become
+files, which is in `tidelog_spark.lake`, and the data source, which is in the package above.
 
+- `config`        the keys of a job's configuration, with types (pure)
+- `loading`       the configuration from a file and from arguments
+- `ingest`        one attempt: a query from streams to a lake
+- `running`       attempts, the waits between them, exit codes
+- `moments`       a bad moment, or what only people can mend (pure)
+- `reporting`     progress, report and last words
 - `host_metrics`  the query of `tidelog demo`
 """

@@ -12,6 +12,15 @@ session. What does not: fetching records, and the other columns of a row.
 """
 
 from tidelog_spark.payload.options import NAMES, BadRecords, Payload, parse_payload
-from tidelog_spark.payload.rows import BAD_RECORD, stored_schema, with_payload
+from tidelog_spark.payload.rows import BAD_RECORD, BadRecord, stored_schema, with_payload
 
-__all__ = ["BAD_RECORD", "NAMES", "BadRecords", "Payload", "parse_payload", "stored_schema", "with_payload"]
+__all__ = [
+    "BAD_RECORD",
+    "NAMES",
+    "BadRecord",
+    "BadRecords",
+    "Payload",
+    "parse_payload",
+    "stored_schema",
+    "with_payload",
+]

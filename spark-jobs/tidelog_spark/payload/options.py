@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -10,12 +9,15 @@ from typing import Final
 from pyspark.sql.types import StructType
 
 from tidelog.errors import InvalidRequest
+from tidelog_spark.option_values import Given
 from tidelog_spark.payload.decoded import Decoder
 from tidelog_spark.payload.json_records import UNITS
 from tidelog_spark.payload.json_values import JsonDecoder
 from tidelog_spark.payload.types import arrow_type, parse_schema
 
 NAMES: Final = ("valueFormat", "valueSchema", "badRecords", "timestampUnit")
+"""All but the first have an effect only with a format other than `raw`."""
+
 FORMATS: Final = ("raw", "json")
 
 
@@ -39,35 +41,32 @@ class Payload:
     decoder: Decoder
     bad_records: BadRecords
 
+    @property
+    def has_column(self) -> bool:
+        """Whether rows have the column for bad records."""
+        return self.bad_records is BadRecords.COLUMN
 
-def parse_payload(given: Mapping[str, str]) -> Payload | None:
-    """The payload that the options in `given` ask for; None: values stay bytes.
 
-    Names are compared without case, and options of others are left alone. Raises `InvalidRequest` with a
-    sentence about the first value that is not allowed.
+def parse_payload(values: Given) -> Payload | None:
+    """The payload that the options ask for; None: values stay bytes.
+
+    Raises `InvalidRequest` with a sentence about the first value that is not allowed.
     """
-    known = {name.lower(): name for name in NAMES}
-    values = {known[name.lower()]: text for name, text in given.items() if name.lower() in known}
-    if _choice(values, "valueFormat", FORMATS, "raw") == "raw":
-        for name in values:
-            if name != "valueFormat":
+    if values.choice("valueFormat", FORMATS, default="raw") == "raw":
+        for name in NAMES[1:]:
+            if name in values:
                 raise InvalidRequest(
                     f"{name} has an effect only with valueFormat=json; give it, or remove {name}"
                 )
         return None
-    if "valueSchema" not in values:
+    text = values.text("valueSchema")
+    if text is None:
         raise InvalidRequest(
             "valueFormat is 'json', but valueSchema is missing; give the fields, for example "
             "'id bigint, amount double'"
         )
-    schema = parse_schema(values["valueSchema"])
-    unit = _choice(values, "timestampUnit", tuple(UNITS), "s")
-    mode = BadRecords(_choice(values, "badRecords", tuple(BadRecords), BadRecords.FAIL))
+    schema = parse_schema(text)
+    unit = values.choice("timestampUnit", tuple(UNITS), default="s")
+    modes = [mode.value for mode in BadRecords]
+    mode = BadRecords(values.choice("badRecords", modes, default=BadRecords.FAIL.value))
     return Payload(schema, JsonDecoder(arrow_type(schema), unit), mode)
-
-
-def _choice(values: Mapping[str, str], name: str, allowed: tuple[str, ...], default: str) -> str:
-    found = values.get(name, default).strip().lower()
-    if found not in allowed:
-        raise InvalidRequest(f"{name} is {values[name][:200]!r}; it must be one of {', '.join(allowed)}")
-    return found

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from typing import Final
+from typing import ClassVar, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelog.errors import InvalidRequest
+from tidelog.errors import TidelogError
 from tidelog_spark.payload.options import BadRecords, Payload
 
 BAD_RECORD: Final = "_bad_record"
@@ -17,7 +17,13 @@ BAD_RECORD: Final = "_bad_record"
 log = logging.getLogger(__name__)
 
 
-def stored_schema(schema: pa.Schema, payload: Payload) -> pa.Schema:
+class BadRecord(TidelogError):
+    """A value cannot be decoded, and bad records must fail. A retry does not mend it."""
+
+    code: ClassVar[str] = "BAD_RECORD"
+
+
+def stored_schema(schema: pa.Schema) -> pa.Schema:
     """The columns that must be read, values still bytes, for rows of `schema` after `with_payload`.
 
     The offset comes last if `schema` lacks it, because an error names it.
@@ -34,7 +40,7 @@ def with_payload(
 ) -> pa.RecordBatch:
     """Rows of `schema` from rows of `stored_schema`; `partition` names their origin in errors.
 
-    Raises `InvalidRequest` for the first bad record if bad records must fail.
+    Raises `BadRecord` for the first bad record if bad records must fail.
     """
     values = stored.column("value")
     decoded = payload.decoder.decode(values)
@@ -57,7 +63,7 @@ def _tell(stored: pa.RecordBatch, reasons: pa.StringArray, mode: BadRecords, par
     first = pc.index(pc.is_valid(reasons), True).as_py()
     offset, why = stored.column("offset")[first].as_py(), reasons[first].as_py()
     if mode is BadRecords.FAIL:
-        raise InvalidRequest(
+        raise BadRecord(
             f"the record {partition} at offset {offset} cannot be decoded: {why}; correct valueSchema, or "
             "set badRecords to 'column' to keep bad records in the column _bad_record, or to 'drop'"
         )

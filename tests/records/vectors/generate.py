@@ -21,8 +21,18 @@ import pyarrow as pa
 from records import twin
 from records.forge import Forgery, compressed, reseal, stored_plain
 from records.samples import COLUMN_SETS, COMPRESSIONS, RECORDS, STREAM_ID, T0, sample_batch
-from tidelog.records import Columns, Compression, encode_batch, schema_of, stamp
+from tidelog.records import (
+    HEADER_BYTES,
+    BatchHeader,
+    Columns,
+    Compression,
+    encode_batch,
+    schema_of,
+    stamp,
+)
 from tidelog.records.layout import COMPACTED, HAS_MESSAGE_IDS
+from tidelog.records.projected import decode_projected, pack_projected, split_projected
+from tidelog.records.projecting import BytesNeeded, Projector
 
 HERE = Path(__file__).parent
 ALL = COLUMN_SETS[-1]
@@ -321,13 +331,80 @@ def refused_bodies() -> Iterator[Refusal]:
         yield f"short-bitmap-{name}", says, corrupt, packed.with_buffer(18, short).batch()
 
 
+def projected() -> Iterator[Vector]:
+    """What a broker makes of the batches of the samples for some readers."""
+    wanted: dict[str, tuple[str, list[str], list[str], list[bytes]]] = {
+        "all": ("All columns and all records.", [], [">", "größe"], []),
+        "columns": ("Two columns of all records.", ["key", "timestamp"], [], []),
+        "offsets": ("No column but the offset.", ["offset"], [], []),
+        "subject": ("The records of a subject.", [], ["tide.*"], []),
+        "key": ("The value of a record with an empty key.", ["value"], [], [b""]),
+        "nothing": ("No record matches.", [], ["ebb"], []),
+    }
+    for compression in COMPRESSIONS:
+        batch = sample_batch(ALL, compression)
+        stored = BatchHeader.unpack(batch)._replace(base_offset=BASE_OFFSET)
+        body = pa.py_buffer(batch).slice(HEADER_BYTES)
+        for name, (says, columns, subjects, keys) in wanted.items():
+            found = Projector(columns, subjects, keys).project(stored, body, 0, 1 << 62, 1 << 30)
+            assert not isinstance(found, BytesNeeded)
+            facts = (
+                {}
+                if found is None
+                else {
+                    "append_time_us": APPEND_TIME_US,
+                    "attributes": found.attributes,
+                    "record_count": found.record_count,
+                }
+            )
+            parts = [] if found is None else found.parts
+            head = pack_projected(
+                STREAM_ID,
+                PARTITION,
+                parts,
+                start_offset=BASE_OFFSET - 5,
+                next_offset=stored.next_offset,
+                leader_epoch=LEADER_EPOCH,
+                **facts,
+            )
+            data = b"".join((head, *parts))
+            yield {
+                "name": f"{name}-{compression.name.lower()}",
+                "says": says,
+                "stream_id": STREAM_ID.hex(),
+                "partition": PARTITION,
+                **projected_json(data),
+                "projected": data.hex(),
+            }
+
+
+def projected_json(data: bytes) -> Vector:
+    """The header and the records of one projected batch of these vectors."""
+    ((header, body),) = split_projected(data, STREAM_ID, PARTITION)
+    columns = decode_projected(header, body) if header.record_count else None
+    rows: list[dict[str, Any]] = []
+    if columns is not None:
+        rows = twin.records_of(columns) if "timestamp" in columns.schema.names else columns.to_pylist()
+    return {
+        "header": header._asdict() | {"magic": header.magic.decode()},
+        "records": [plain_json(row) for row in rows],
+    }
+
+
 ABOUT = {
     "accepted": "Batches as a client sends them, which a leader accepts under the default limits.",
     "stored": "Batches as they lie on disk and come out of Fetch; both CRCs hold for the given place.",
     "damaged": "Stored batches whose CRCs do not hold for the given place: never to be believed.",
     "refused": "Batches that a leader refuses under the default limits, and the error code.",
+    "projected": "Projected batches as they come out of Fetch; the CRC holds for the given place.",
 }
-MAKERS = {"accepted": accepted, "stored": stored, "damaged": damaged, "refused": refused}
+MAKERS = {
+    "accepted": accepted,
+    "stored": stored,
+    "damaged": damaged,
+    "refused": refused,
+    "projected": projected,
+}
 
 
 def render(name: str) -> str:

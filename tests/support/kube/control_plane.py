@@ -258,10 +258,14 @@ class ControlPlane:
 
         def are_found() -> bool:
             found = self.kubectl("api-resources", "--api-group=tidelog.io", "--output=name")
-            return set(found.split()) == {"clusters.tidelog.io", "streams.tidelog.io"}
+            return set(found.split()) == {
+                "clusters.tidelog.io",
+                "ingestions.tidelog.io",
+                "streams.tidelog.io",
+            }
 
         # An established definition appears in discovery a moment later.
-        wait_until(are_found, "kubectl knows Clusters and Streams")
+        wait_until(are_found, "kubectl knows all kinds")
 
     def object(self, kind: str, name: str, namespace: str = "default") -> dict[str, Any]:
         """Returns the object; requested directly, because `kubectl` takes longer to start than the request

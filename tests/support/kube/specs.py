@@ -51,3 +51,25 @@ BALANCED: Spec = {
 
 def without(one: Spec, *names: str, **more: Any) -> Spec:
     return {name: value for name, value in one.items() if name not in names} | more
+
+
+def ingestion(name: str = "", **spec: Any) -> Spec:
+    """A scheduled Ingestion unless `spec` says otherwise; its paths are its own."""
+    name = name or next(NAMES)
+    when = {} if "continuous" in spec else {"schedule": "@daily"}
+    return {
+        "apiVersion": "tidelog.io/v1alpha1",
+        "kind": "Ingestion",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "cluster": "main",
+            "image": "tidelog/spark:1",
+            "source": {"streams": ["orders"]},
+            "sink": {"parquet": {"path": f"/lake/{name}"}},
+            "checkpoint": f"/lake/_checkpoints/{name}",
+            "volumes": [{"name": "lake", "persistentVolumeClaim": {"claimName": "lake"}}],
+            "volumeMounts": [{"name": "lake", "mountPath": "/lake"}],
+            **when,
+            **spec,
+        },
+    }

@@ -19,11 +19,13 @@ from tidelog_broker.core.metadata.commands import (
     AlterStream,
     ChangeBroker,
     ChangePartitions,
+    CloseSink,
     Command,
     CreateStream,
     DeleteStream,
     FormatCluster,
     NewPartition,
+    OpenSink,
     PartitionChange,
     RaiseFeatureLevel,
     RecoverCluster,
@@ -36,6 +38,7 @@ from tidelog_broker.core.metadata.image import (
     ClusterImage,
     PartitionImage,
     Share,
+    SinkImage,
     StreamImage,
 )
 from tidelog_broker.core.metadata.partition_change import after_change
@@ -65,6 +68,10 @@ def apply(image: ClusterImage, command: Command, index: int) -> ClusterImage:
             after = _delete_stream(image, command)
         case AllocateProducerIds():
             after = replace(image, next_producer_id=image.next_producer_id + command.count)
+        case OpenSink():
+            after = _open_sink(image, command)
+        case CloseSink():
+            after = _forget_sink(image, command.name)
         case SetThrottle():
             after = replace(image, throttle_bytes_per_second=command.bytes_per_second)
         case ChangePartitions():
@@ -107,8 +114,44 @@ def _recover_cluster(image: ClusterImage, command: RecoverCluster) -> ClusterIma
         )
         for stream in image.streams.values()
     }
-    after = replace(image, next_producer_id=image.next_producer_id + command.producer_id_stride)
+    after = replace(
+        image,
+        next_producer_id=image.next_producer_id + command.producer_id_stride,
+        next_sink_number=image.next_sink_number + command.sink_number_stride,
+    )
     return _put_all(after, changed)
+
+
+def _open_sink(image: ClusterImage, command: OpenSink) -> ClusterImage:
+    if command.forgets:
+        image = _forget_sink(image, command.forgets)
+    sink = SinkImage(
+        name=command.name,
+        number=command.number,
+        run=command.run,
+        batch_id=command.batch_id,
+        batch_us=command.batch_us,
+        stream_id=command.stream_id,
+        partitions=command.partitions,
+        once=command.once,
+    )
+    names = image.sink_names
+    if command.number not in names:
+        names = {**names, command.number: command.name}
+    return replace(
+        image,
+        sinks=image.sinks.set(command.name, sink),
+        sink_names=names,
+        next_sink_number=max(image.next_sink_number, command.number + 1),
+    )
+
+
+def _forget_sink(image: ClusterImage, name: str) -> ClusterImage:
+    sink = image.sinks.find(name)
+    if sink is None:
+        return image
+    names = {number: other for number, other in image.sink_names.items() if number != sink.number}
+    return replace(image, sinks=image.sinks.remove(name), sink_names=names)
 
 
 def _register_broker(image: ClusterImage, command: RegisterBroker, index: int) -> ClusterImage:
@@ -182,6 +225,8 @@ def _delete_stream(image: ClusterImage, command: DeleteStream) -> ClusterImage:
         return image
     counts = _counts(image.shares)
     _count(counts, stream.partitions, -1)
+    for sink in [sink for sink in image.sinks.values() if sink.stream_id == stream.id]:
+        image = _forget_sink(image, sink.name)
     return replace(
         image,
         streams=image.streams.remove(stream.id),

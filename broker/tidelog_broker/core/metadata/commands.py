@@ -17,7 +17,7 @@ from tidelog.model import Listener, StreamConfig
 from tidelog_broker.core.metadata.image import Vote
 from tidelog_broker.errors import DataDirectoryError
 
-FEATURE_LEVEL = 2
+FEATURE_LEVEL = 3
 """The newest level that this software understands (`feature_levels`)."""
 
 
@@ -179,6 +179,31 @@ class AllocateProducerIds(msgspec.Struct, frozen=True, omit_defaults=True, tag="
     count: int
 
 
+class OpenSink(msgspec.Struct, frozen=True, omit_defaults=True, tag="sink"):
+    """A run of a sink begins to write a batch (S3); the first run makes the sink known."""
+
+    name: str
+    number: int
+    """Of the sink; greater than that of every sink before, if the sink is new."""
+    run: int
+    batch_id: int
+    batch_us: int
+    """The time of the batch, the same for all runs that write it: records without a timestamp get it. µs."""
+    stream_id: bytes
+    partitions: int
+    """Of the stream, when the batch was first opened: rows are spread over so many, in all runs."""
+    once: bool = False
+    """The sink writes one batch only."""
+    forgets: str = ""
+    """A sink that is forgotten because there are too many; empty: none."""
+
+
+class CloseSink(msgspec.Struct, frozen=True, omit_defaults=True, tag="sink-"):
+    """A sink that writes one batch only has written it."""
+
+    name: str
+
+
 class SetThrottle(msgspec.Struct, frozen=True, omit_defaults=True, tag="throttle"):
     """Limits the rate at which replicas that are far behind fetch."""
 
@@ -204,6 +229,8 @@ class RecoverCluster(msgspec.Struct, frozen=True, omit_defaults=True, tag="recov
     """Leader epochs and partition epochs grow by this number."""
     producer_id_stride: int
     """The next producer id grows by this number."""
+    sink_number_stride: int = 0
+    """The next number of a sink grows by this number."""
 
 
 Command: TypeAlias = (
@@ -217,6 +244,8 @@ Command: TypeAlias = (
     | AlterStream
     | DeleteStream
     | AllocateProducerIds
+    | OpenSink
+    | CloseSink
     | SetThrottle
     | ChangePartitions
     | RecoverCluster

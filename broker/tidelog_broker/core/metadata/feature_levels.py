@@ -20,6 +20,9 @@ ASSIGNMENTS: Final = 2
 """From this level on, assignments of replicas have ids (R16), and replicas report whether their records are
 flushed or only written (R17)."""
 
+SINKS: Final = 3
+"""From this level on, the image has sinks, and batches of sinks are written (S1)."""
+
 
 class FeatureLevels:
     """The levels that the brokers reported."""

@@ -205,6 +205,25 @@ class StreamImage(msgspec.Struct, frozen=True, omit_defaults=True):
         )
 
 
+class SinkImage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A sink, such as a Spark query that writes to a stream: its newest run and batch (S3)."""
+
+    name: str
+    number: int
+    """Stands in its producer ids; no other sink ever has it."""
+    run: int
+    """Earlier runs may not write any more."""
+    batch_id: int
+    """Earlier batches are written, and may not be written again."""
+    batch_us: int
+    """The time of the batch. µs."""
+    stream_id: bytes
+    partitions: int
+    """Over which the rows of the batch are spread: those of the stream when it was first opened."""
+    once: bool = False
+    """It writes one batch only, and may be forgotten after that."""
+
+
 class Share(NamedTuple):
     """How many replicas and leaderships one broker has."""
 
@@ -233,6 +252,11 @@ class ClusterImage(msgspec.Struct, frozen=True):
     """By broker; derived from `streams` and kept, so that placement does not have to count."""
     partition_count: int = 0
     """Derived from `streams` as well."""
+    sinks: PersistentMap[str, SinkImage] = msgspec.field(default_factory=PersistentMap)
+    """By name."""
+    sink_names: dict[int, str] = {}
+    """By number; derived from `sinks`."""
+    next_sink_number: int = 1
 
     def __repr__(self) -> str:
         return (
@@ -243,6 +267,10 @@ class ClusterImage(msgspec.Struct, frozen=True):
     def stream_named(self, name: str) -> StreamImage | None:
         stream_id = self.names.find(name)
         return None if stream_id is None else self.streams[stream_id]
+
+    def sink_numbered(self, number: int) -> SinkImage | None:
+        name = self.sink_names.get(number)
+        return None if name is None else self.sinks[name]
 
     def partition(self, stream_id: bytes, partition: int) -> PartitionImage | None:
         stream = self.streams.find(stream_id)

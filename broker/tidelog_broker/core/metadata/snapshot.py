@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from tidelog_broker.core.metadata.apply import share_of
-from tidelog_broker.core.metadata.image import BrokerImage, ClusterImage, StreamImage
+from tidelog_broker.core.metadata.image import BrokerImage, ClusterImage, SinkImage, StreamImage
 from tidelog_broker.core.metadata.persistent import PersistentMap
 from tidelog_broker.errors import DataDirectoryError
 
@@ -23,6 +23,8 @@ class _Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     brokers: list[BrokerImage] = []
     streams: list[StreamImage] = []
     throttle_bytes_per_second: int = 0
+    sinks: list[SinkImage] = []
+    next_sink_number: int = 1
 
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
@@ -39,6 +41,8 @@ def encode_image(image: ClusterImage) -> bytes:
             brokers=list(image.brokers.values()),
             streams=sorted(image.streams.values(), key=lambda stream: stream.id),
             throttle_bytes_per_second=image.throttle_bytes_per_second,
+            sinks=sorted(image.sinks.values(), key=lambda sink: sink.number),
+            next_sink_number=image.next_sink_number,
         )
     )
 
@@ -63,4 +67,7 @@ def decode_image(data: bytes) -> ClusterImage:
         names=PersistentMap.of({stream.name: stream.id for stream in found.streams}),
         shares=share_of(found.streams),
         partition_count=sum(len(stream.partitions) for stream in found.streams),
+        sinks=PersistentMap.of({sink.name: sink for sink in found.sinks}),
+        sink_names={sink.number: sink.name for sink in found.sinks},
+        next_sink_number=found.next_sink_number,
     )

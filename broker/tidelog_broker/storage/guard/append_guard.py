@@ -29,6 +29,7 @@ from tidelog.errors import (
 from tidelog.records import NO_PRODUCER_ID, BatchHeader
 from tidelog.records.checksum import crc32c
 from tidelog.records.layout import SEQUENCE_MODULUS
+from tidelog_broker.storage.guard.sink_batches import SinkBatch, SinkBatches
 
 PRODUCER_WINDOW_BATCHES = 5
 """Batches remembered, and allowed in flight, per producer and partition (R8)."""
@@ -46,6 +47,7 @@ PRODUCERS_MAX = 10_000
 """Producers remembered per partition."""
 
 _SNAPSHOT_VERSION = 1
+_SNAPSHOT_VERSION_WITH_SINKS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,7 @@ class _Snapshot(msgspec.Struct, array_like=True):
     producers: list[tuple[int, ProducerState]]
     message_ids: list[tuple[bytes, int, int]]
     """The ids are bytes, because not every id that NATS delivers is UTF-8."""
+    sinks: list[tuple[int, SinkBatch]] = []
 
 
 class AppendGuard:
@@ -112,6 +115,7 @@ class AppendGuard:
         "_staged",
         "_staged_end",
         "offset",
+        "sinks",
     )
 
     def __init__(self, limits: GuardLimits, offset: int = 0) -> None:
@@ -125,6 +129,7 @@ class AppendGuard:
         self._ids: dict[str, _MessageId] = {}
         self._ids_order: deque[_MessageId] = deque()
         """Oldest first. It may hold entries whose name was seen again since."""
+        self.sinks = SinkBatches()
         self._staged: dict[int, ProducerState] = {}
         self._staged_end: int | None = None
 
@@ -133,7 +138,7 @@ class AppendGuard:
 
     @property
     def empty(self) -> bool:
-        return not self._producers and not self._ids
+        return not self._producers and not self._ids and not self.sinks.known
 
     @property
     def producers(self) -> dict[int, ProducerState]:
@@ -154,7 +159,13 @@ class AppendGuard:
 
         Raises the definite errors of R8 and R9.
         """
-        if header.producer_id != NO_PRODUCER_ID:
+        if header.of_sink:
+            written = self.sinks.check(header)
+            if written is not None:
+                return BatchRef(
+                    written.base_sequence, written.records, written.base_offset, written.append_time_us
+                )
+        elif header.producer_id != NO_PRODUCER_ID:
             repeat = self._check_producer(header)
             if repeat is not None:
                 return repeat
@@ -230,7 +241,9 @@ class AppendGuard:
     def stage(self, header: BatchHeader) -> None:
         """Stages a batch that will be written next, so that the next `check` takes it into account."""
         self._staged_end = header.next_offset
-        if header.producer_id != NO_PRODUCER_ID:
+        if header.of_sink:
+            self.sinks.stage(header)
+        elif header.producer_id != NO_PRODUCER_ID:
             known = self._staged.get(header.producer_id) or self._producers.get(header.producer_id)
             self._staged[header.producer_id] = self._after(known, header)
 
@@ -239,6 +252,7 @@ class AppendGuard:
         self._staged_end = None
         if self._staged:
             self._staged = {}
+        self.sinks.unstage()
 
     # --- with each append
 
@@ -253,7 +267,9 @@ class AppendGuard:
         self._last_append_us = at
         self.offset = header.next_offset
         producer_id = header.producer_id
-        if producer_id != NO_PRODUCER_ID:
+        if header.of_sink:
+            self.sinks.record(header)
+        elif producer_id != NO_PRODUCER_ID:
             known = self._producers.pop(producer_id, None)
             if known is None:
                 self._forget_idle()
@@ -303,7 +319,7 @@ class AppendGuard:
         """The state as bytes, after a checksum."""
         body = msgspec.msgpack.encode(
             _Snapshot(
-                version=_SNAPSHOT_VERSION,
+                version=_SNAPSHOT_VERSION_WITH_SINKS if self.sinks.known else _SNAPSHOT_VERSION,
                 offset=self.offset,
                 log_time_us=self._log_time_us,
                 last_append_us=self._last_append_us,
@@ -313,6 +329,7 @@ class AppendGuard:
                     for entry in self._ids_order
                     if self._ids.get(entry.name) is entry
                 ],
+                sinks=list(self.sinks.known.items()),
             )
         )
         return crc32c(body).to_bytes(4, "little") + body
@@ -327,12 +344,13 @@ class AppendGuard:
             found = msgspec.msgpack.decode(body, type=_Snapshot)
         except msgspec.MsgspecError:
             return None
-        if found.version != _SNAPSHOT_VERSION:
+        if found.version not in (_SNAPSHOT_VERSION, _SNAPSHOT_VERSION_WITH_SINKS):
             return None
         guard = cls(limits, found.offset)
         guard._log_time_us = found.log_time_us
         guard._last_append_us = found.last_append_us
         guard._producers = dict(found.producers)
+        guard.sinks = SinkBatches(dict(found.sinks))
         guard._ids_order = deque(
             _MessageId(name.decode("utf-8", "surrogateescape"), offset, at)
             for name, offset, at in found.message_ids

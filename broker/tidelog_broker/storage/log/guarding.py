@@ -5,15 +5,31 @@ Neighbours: `storage.guard` has the guard itself and its snapshots, `writer` che
 
 from __future__ import annotations
 
+from tidelog.errors import FencedProducer, Unavailable
+from tidelog.records import BatchHeader
+from tidelog.records.layout import SinkTask
 from tidelog_broker.storage.guard.append_guard import AppendGuard
+from tidelog_broker.storage.guard.sink_batches import SinkBatch
 from tidelog_broker.storage.guard.snapshots import GuardSnapshots, remove_guard_snapshots
 from tidelog_broker.storage.log.state import LogState
+
+DAMAGED_RETRY_MS = 1000
+
+
+def sink_fenced(sink: int, run: int, newest: int) -> FencedProducer:
+    """The refusal of a run of a sink that is not the newest."""
+    return FencedProducer(
+        f"run {run} of sink {sink} is over, because run {newest} has begun; another attempt of the query "
+        f"writes "
+        f"now",
+        run=newest,
+    )
 
 
 class LogGuard:
     """The guard of one log, if it is in memory, and its snapshots."""
 
-    __slots__ = ("_guard", "_state", "has_gaps", "snapshots")
+    __slots__ = ("_guard", "_sink_runs", "_state", "has_gaps", "snapshots")
 
     def __init__(self, state: LogState) -> None:
         self._state = state
@@ -22,6 +38,8 @@ class LogGuard:
         self.has_gaps = False
         """The guard lacks the content of damaged batches; it is built again once they are healed."""
         self.snapshots = GuardSnapshots(state.files, state.folder)
+        self._sink_runs: dict[int, int] = {}
+        """By sink: the newest run that asked what the sink has written; earlier runs may not write (S3)."""
 
     @property
     def loaded(self) -> AppendGuard | None:
@@ -40,6 +58,37 @@ class LogGuard:
                     self.has_gaps = not whole
                 guard = self._guard
         return guard
+
+    # --- sinks
+
+    def sink_batch(self, sink: int, run: int) -> tuple[SinkBatch | None, int]:
+        """The newest batch of a sink (None: it wrote none), and the log's end; `run` fences earlier runs
+        (S3).
+
+        An append of an earlier run is either in the answer or refused, also if it waits to be written now.
+        Raises `Unavailable` while batches of the log are damaged.
+        """
+        state = self._state
+        with state.writing:
+            guard = self.current
+            if self.has_gaps:
+                raise Unavailable(
+                    "a batch of this log is damaged, so it is not known what the sink has written; try again "
+                    "when the batch is healed",
+                    retry_after_ms=DAMAGED_RETRY_MS,
+                )
+            self._sink_runs[sink] = max(run, self._sink_runs.get(sink, 0))
+            found = guard.sinks.known.get(sink)
+            # A copy, because the next append changes the tasks.
+            batch = None if found is None else SinkBatch(found.batch_id, dict(found.tasks))
+            return batch, state.end_offset
+
+    def check_sink_run(self, header: BatchHeader, run: int) -> None:
+        """Raises `FencedProducer` for a batch of a run of which a later run exists (S3)."""
+        sink = SinkTask.of(header.producer_id).sink
+        newest = self._sink_runs.get(sink, 0)
+        if run < newest:
+            raise sink_fenced(sink, run, newest)
 
     def follow_config(self) -> None:
         """Applies the limits in the log's settings to the guard."""

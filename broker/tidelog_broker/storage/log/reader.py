@@ -12,6 +12,7 @@ from tidelog.errors import DataCorrupt, OffsetOutOfRange
 from tidelog_broker.storage.log.damage import LogDamage
 from tidelog_broker.storage.log.state import LogState
 from tidelog_broker.storage.segments.reading import Chunk, first_at_time, read_chunk
+from tidelog_broker.storage.segments.sizes import edge_after_bytes
 
 
 class LogReader:
@@ -51,6 +52,30 @@ class LogReader:
         """The offset of the first record below `limit` at or after a time; None: no such record yet (F7)."""
         found = first_at_time(self._state.segments, timestamp_us, self._state.start_offset)
         return found if found is not None and found < limit else None
+
+    def after_bytes(self, offset: int, bytes_max: int, limit: int) -> int:
+        """The edge of a batch behind about `bytes_max` bytes from `offset` on, at least one batch.
+
+        `limit` if fewer bytes are below it. Raises `OffsetOutOfRange` below the LSO, and `DataCorrupt` if
+        `offset` is in a range that cannot be read.
+        """
+        self._refuse_below_start(offset)
+        if offset >= limit:
+            return offset
+        segments = self._state.segments
+        at = bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1
+        self._damage.refuse(offset)
+        try:
+            try:
+                found = edge_after_bytes(segments[at:], offset, bytes_max)
+            except DataCorrupt:
+                self._damage.map_segment(segments[at])
+                self._damage.refuse(offset)
+                found = edge_after_bytes(segments[at:], offset, bytes_max)
+        except FileNotFoundError:
+            self._refuse_below_start(offset)
+            raise DataCorrupt(f"a segment behind offset {offset} is gone", offset=offset) from None
+        return min(found, limit)
 
     def bytes_from(self, offset: int) -> int:
         """About how many bytes lie from `offset` to the end.

@@ -46,6 +46,8 @@ class AppendItem(NamedTuple):
     """The sender whose order must hold; None: no order must hold."""
     reset: bool = False
     """The sender starts again after a refusal."""
+    sink_run: int = 0
+    """The run of the sink that sends the batch (S3); 0: it is not of a sink."""
 
 
 class Appended(NamedTuple):

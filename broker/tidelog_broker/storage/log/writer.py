@@ -74,6 +74,8 @@ class LogWriter:
                 raise refusal
             if item.sender is not None:
                 item.sender.check(reset=item.reset)
+            if header.of_sink:
+                self._guard.check_sink_run(header, item.sink_run)
             repeat = guard.check(header, item.expected_offset)
             if repeat is None and refuse_new is not None:
                 raise refuse_new

@@ -89,6 +89,11 @@ class SparseIndex:
         at = bisect_left(self._maxima, timestamp_us) - 1
         return self._positions[at] if at >= 0 else 0
 
+    def position_at_most(self, position: int) -> int:
+        """The last position of an indexed batch that is not behind a position; 0 if there is none."""
+        at = bisect_right(self._positions, position) - 1
+        return self._positions[at] if at >= 0 else 0
+
     def position_after(self, position: int) -> int | None:
         """The position of the next indexed batch behind a position; None if there is none."""
         at = bisect_right(self._positions, position)

@@ -52,6 +52,8 @@ class _Wanted:
     partitions: tuple[int, ...] | None
     follow: bool
     records_max: int | None
+    subjects: tuple[str, ...] | None
+    keys: tuple[bytes, ...] | None
 
 
 def consume(
@@ -74,6 +76,12 @@ def consume(
     partition: list[int] | None = typer.Option(
         None, "--partition", "-p", min=0, help="Read only this partition; repeatable."
     ),
+    subject: list[str] | None = typer.Option(
+        None,
+        "--subject",
+        help="Read only records with this subject, which may have the wildcards of NATS; repeatable.",
+    ),
+    key: list[str] | None = typer.Option(None, "--key", help="Read only records with this key; repeatable."),
     format_: Format = typer.Option(
         Format.TEXT,
         "--format",
@@ -100,6 +108,8 @@ def consume(
         tuple(partition) if partition else None,
         follow,
         max_,
+        tuple(subject) if subject else None,
+        tuple(one.encode() for one in key) if key else None,
     )
     _check_range(wanted.start, wanted.until)
     if details and format_ is not Format.TEXT:
@@ -139,6 +149,8 @@ class _Work:
             end=self._end(),
             partitions=partitions,
             follow=wanted.follow,
+            subject_filter=wanted.subjects,
+            keys=wanted.keys,
         )
         counting = self._file is not None or not sys.stdout.isatty()
         stop_us = _microseconds(wanted.until)
@@ -149,6 +161,9 @@ class _Work:
                 batches = first
                 while batches:
                     for batch in batches:
+                        if not batch.columns.num_rows:
+                            # It only says how far the broker has looked.
+                            continue
                         count = _rows_before(batch, stop_us)
                         if count < batch.columns.num_rows:
                             ended.add(batch.partition)

@@ -32,7 +32,7 @@ from tidelog_broker.core.metadata.decisions.placing import Replicas, new_partiti
 from tidelog_broker.core.metadata.image import ClusterImage, StreamImage
 
 PRODUCER_IDS_END = 1 << 63
-"""The ids from here on are reserved for Spark sinks (S1 in DESIGN 13, not built yet)."""
+"""The ids from here on belong to sinks (S1)."""
 
 
 def create_stream(

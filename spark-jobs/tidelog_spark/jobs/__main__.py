@@ -1,0 +1,82 @@
+"""The command line of the jobs: ``python -m tidelog_spark.jobs ingest --help``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tidelog_spark.jobs.loading import load
+from tidelog_spark.jobs.reporting import Report, say
+from tidelog_spark.jobs.running import exit_code_of, run_attempts
+
+EXAMPLES = """\
+examples:
+  # a file describes the job
+  python -m tidelog_spark.jobs ingest --config job.yaml --report report.json
+
+  # the same without a file: each key of the configuration by --set
+  python -m tidelog_spark.jobs ingest --set servers=localhost:9210 --set source.streams=[orders] \\
+      --set sink.parquet.path=lake/orders --set sink.parquet.partitionBy.time=day \\
+      --set checkpoint=lake/_checkpoints/orders
+
+exit codes:
+  0    done
+  1    failed, and another run would fail too: records were lost, or the target belongs to another checkpoint
+  2    the configuration or the arguments are wrong
+  75   a bad moment, after several attempts: brokers, catalog or store were not reachable. Run the job again
+  130  stopped by SIGINT
+  143  stopped by SIGTERM
+
+docs/spark.md describes all keys of the configuration.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    given = _parser().parse_args(arguments)
+
+    def work() -> None:
+        job = load(given.config, given.set)
+        if given.check:
+            say("checked")
+            return
+        # Only now, because Spark takes a second to import, and a faulty configuration does not need it.
+        from tidelog_spark.jobs import ingest
+
+        report = Report(given.report)
+        report.save()
+        try:
+            with ingest.session(job, given.master) as spark:
+                run_attempts(lambda: ingest.Attempt(spark, job, report), report)
+        finally:
+            report.finish()
+        say("done", **report.document())
+
+    return int(exit_code_of(work, given.termination_log))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m tidelog_spark.jobs", description="The Spark jobs of Tidelog."
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    ingest = commands.add_parser(
+        "ingest",
+        help="write streams to Parquet or Iceberg, each record once",
+        description="Writes streams to a folder of Parquet files or to an Iceberg table, each record once.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = ingest.add_argument
+    add("--config", type=Path, metavar="FILE", help="the job, in YAML or JSON")
+    add("--set", action="append", default=[], metavar="KEY=VALUE", help="one key of the job, over the file's")
+    add("--check", action="store_true", help="check the configuration and end, without Spark")
+    add("--report", type=Path, metavar="FILE", help="rows, offsets and lag as JSON, after each batch")
+    add("--termination-log", type=Path, metavar="FILE", help="the reason of a failure goes to this file, too")
+    add("--master", help="Spark master if spark-submit does not run the job (default: local[*])")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

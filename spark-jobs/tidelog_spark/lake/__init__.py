@@ -1,0 +1,14 @@
+"""Micro-batches as files, each row once, whatever crashes and whenever: a folder of Parquet, or Iceberg.
+
+What belongs here: what tasks write, what decides that a batch counts, and what readers may see in between.
+What does not: Spark, streams and brokers; `tidelog_spark.jobs` joins them with this package.
+
+- `batches`     a batch from rows to a target: staged, decided, completed
+- `folders`     the folder of each row (pure)
+- `writing`     the rows of a task as Parquet files
+- `journal`     the plan that makes a batch count once in a folder
+- `parquet`     the lake, and the dead letters beside it
+- `compaction`  small files merged in one step for every reader
+- `iceberg`     commits to an Iceberg table
+- `stores`      file systems and object stores
+"""

@@ -1,0 +1,266 @@
+"""An Iceberg table as the target of a query. One commit decides a batch.
+
+The commit adds the files of the batch, and it sets the property ``tidelog.<query>`` of the table to the
+number of the batch, in one step: either both are in the table or none. A batch that runs again reads the
+property first. The property, unlike a snapshot, is never expired. The summary of the snapshot has the
+query and the batch too, for people.
+
+Tasks write the files; only the driver speaks with the catalog. Files of attempts that were not committed
+are in a folder of their batch, which the driver removes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from io import BytesIO
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import (
+    NamespaceAlreadyExistsError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+    ValidationError,
+)
+from pyiceberg.io.pyarrow import (
+    compute_statistics_plan,
+    data_file_statistics_from_parquet_metadata,
+    parquet_path_to_id_mapping,
+    schema_to_pyarrow,
+)
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table, Transaction
+from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform
+from pyiceberg.typedef import Record
+
+from tidelog.errors import InvalidRequest
+from tidelog_spark.lake.folders import TIME_COLUMN, Partitioning, Time
+from tidelog_spark.lake.journal import Decision, LakeConflict
+from tidelog_spark.lake.stores import Folder, ObjectStore, folder_at, split_url
+from tidelog_spark.lake.writing import Shape, Written
+
+PROPERTY: Final = "tidelog."
+"""The property of a query is this and the id of the query."""
+
+CATALOG_NAME: Final = "tidelog"
+"""SQL catalogs store it with their tables, and variables with secrets have it in their names."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableName:
+    """Where a table is."""
+
+    name: str
+    """namespace.table"""
+    properties: Mapping[str, str] = field(default_factory=dict)
+    """Those of PyIceberg's catalog: type, uri, warehouse, …"""
+
+
+def catalog_properties(
+    type_: str, uri: str | None, warehouse: str | None, more: Mapping[str, str]
+) -> dict[str, str]:
+    """The properties of PyIceberg's catalog; an SQL catalog is a SQLite file in its warehouse by default."""
+    found = {"type": type_, **more}
+    if warehouse is not None:
+        kind, path = split_url(warehouse)
+        found["warehouse"] = Path(path).absolute().as_uri() if kind == "file" else f"s3://{path}"
+        if uri is None and type_ == "sql":
+            Path(path).mkdir(parents=True, exist_ok=True)
+            uri = f"sqlite:///{Path(path).absolute() / 'catalog.db'}"
+    if uri is not None:
+        found["uri"] = uri
+    return found
+
+
+class IcebergTable:
+    """The commits of one query to a table, which is created if it does not exist."""
+
+    def __init__(self, table: TableName, store: ObjectStore, by: Partitioning, query: str) -> None:
+        self._name = table.name
+        self._catalog = load_catalog(CATALOG_NAME, **(_store_properties(store) | dict(table.properties)))
+        self._store = store
+        self._by = by
+        self._query = query
+        self._table: Table | None = None
+
+    def __repr__(self) -> str:
+        return f"<IcebergTable {self._name}>"
+
+    @property
+    def table(self) -> Table:
+        assert self._table is not None, "open() comes first"
+        return self._table
+
+    @property
+    def folder(self) -> Folder:
+        """Where the tasks write."""
+        return folder_at(self.table.location(), self._store)
+
+    def open(self, schema: pa.Schema) -> Shape:
+        """How rows become files of the table. Raises `InvalidRequest` if the table has other columns."""
+        self._by.check(schema)
+        self._table = _load_or_create(self._catalog, self._name, schema, self._by)
+        _add_columns(self.table, schema)
+        _check_spec(self.table, self._by)
+        arrow = schema_to_pyarrow(self.table.schema())
+        kept = [arrow.field(name) for name in schema.names]
+        return Shape(pa.schema(kept), self._by, ".parquet")
+
+    def staging(self, batch: int, attempt: str) -> str:
+        return f"{self._home(batch)}/{attempt}"
+
+    def decided(self, batch: int) -> Decision | None:
+        """The attempt at the batch that the table has; raises `LakeConflict` if it has a later batch."""
+        known = _committed(self.table.refresh(), self._query)
+        if known is None or known[0] < batch:
+            return None
+        if known[0] > batch:
+            raise LakeConflict(
+                f"{self._name} has batch {known[0]} of this query, but its checkpoint is at batch {batch}: "
+                f"the checkpoint was set back. Restore the checkpoint that belongs to the table, or write to "
+                f"a new table with a new checkpoint"
+            )
+        return known[1]
+
+    def decide(self, batch: int, decision: Decision, files: Sequence[Written]) -> Decision:
+        """Commits the files, unless another run has committed the batch; answers what the table has."""
+        content = {"batch": batch, "attempt": decision.attempt, "counts": dict(decision.counts)}
+        summary = {"tidelog.query-id": self._query, "tidelog.batch-id": str(batch)}
+        transaction = _OncePerBatch(self.table, self._query, batch)
+        try:
+            with transaction:
+                transaction.set_properties({PROPERTY + self._query: json.dumps(content)})
+                with transaction.update_snapshot(snapshot_properties=summary).fast_append() as append:
+                    for data_file in self._data_files(files):
+                        append.append_data_file(data_file)
+        except _AlreadyCommitted:
+            pass
+        known = self.decided(batch)
+        assert known is not None, "the table has the batch"
+        return known
+
+    def complete(self, batch: int) -> None:
+        """Removes the files of attempts at the batch that can no longer be committed."""
+        known = self.decided(batch)
+        for attempt in self.folder.names(self._home(batch)):
+            if known is not None and attempt != known.attempt:
+                self.folder.remove(f"{self._home(batch)}/{attempt}")
+
+    def _home(self, batch: int) -> str:
+        return f"data/{self._query}/{batch}"
+
+    def _data_files(self, files: Sequence[Written]) -> Iterator[DataFile]:
+        table = self.table
+        schema = table.schema()
+        plan = compute_statistics_plan(schema, table.properties)
+        columns = parquet_path_to_id_mapping(schema)
+        for file in files:
+            statistics = data_file_statistics_from_parquet_metadata(
+                pq.read_metadata(BytesIO(file.footer)), stats_columns=plan, parquet_column_mapping=columns
+            )
+            yield DataFile.from_args(
+                content=DataFileContent.DATA,
+                file_path=f"{table.location()}/{file.path}",
+                file_format=FileFormat.PARQUET,
+                partition=Record(*file.key),
+                file_size_in_bytes=file.size,
+                sort_order_id=None,
+                spec_id=table.spec().spec_id,
+                equality_ids=None,
+                key_metadata=None,
+                **statistics.to_serialized_dict(),
+            )
+
+
+class _AlreadyCommitted(Exception):
+    """Another run of the query has committed the batch."""
+
+
+class _OncePerBatch(Transaction):
+    """A transaction that looks at the table again before it repeats a commit that met another writer's.
+
+    PyIceberg repeats such a commit on top of the other one. If the other writer was another run of this
+    query with the same batch, the rows would be in the table twice.
+    """
+
+    def __init__(self, table: Table, query: str, batch: int) -> None:
+        super().__init__(table, autocommit=False)
+        self._query, self._batch = query, batch
+
+    def _rebuild_snapshot_updates(self) -> None:
+        known = _committed(self._table, self._query)
+        if known is not None and known[0] >= self._batch:
+            raise _AlreadyCommitted
+        super()._rebuild_snapshot_updates()
+
+
+def _committed(table: Table, query: str) -> tuple[int, Decision] | None:
+    """The last batch of the query in the table."""
+    text = table.properties.get(PROPERTY + query)
+    if text is None:
+        return None
+    document = json.loads(text)
+    return document["batch"], Decision(document["attempt"], document["counts"])
+
+
+def _store_properties(store: ObjectStore) -> dict[str, str]:
+    found = {"s3.endpoint": store.endpoint, "s3.region": store.region}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _load_or_create(catalog: Catalog, name: str, schema: pa.Schema, by: Partitioning) -> Table:
+    try:
+        return catalog.load_table(name)
+    except NoSuchTableError:
+        pass
+    with suppress(NamespaceAlreadyExistsError):
+        catalog.create_namespace(name.rpartition(".")[0])
+    with (
+        suppress(TableAlreadyExistsError),
+        catalog.create_table_transaction(name, schema=schema) as creation,
+        creation.update_spec() as spec,
+    ):
+        if by.time is not Time.NONE:
+            transform: Any = HourTransform() if by.time is Time.HOUR else DayTransform()
+            spec.add_field(TIME_COLUMN, transform, f"{TIME_COLUMN}_{by.time.value}")
+        for column in by.columns:
+            spec.add_field(column, IdentityTransform(), column)
+    return catalog.load_table(name)
+
+
+def _add_columns(table: Table, schema: pa.Schema) -> None:
+    """Adds the columns that the table lacks; raises `InvalidRequest` if a column has another type."""
+    try:
+        with table.update_schema() as update:
+            update.union_by_name(schema)
+    except (ValueError, ValidationError) as error:
+        raise InvalidRequest(
+            f"the table {'.'.join(table.name())} has other columns than the rows: {error}"
+        ) from None
+
+
+def _check_spec(table: Table, by: Partitioning) -> None:
+    wanted = [(TIME_COLUMN, by.time.value)] if by.time is not Time.NONE else []
+    wanted += [(column, "identity") for column in by.columns]
+    found = _fields(table.spec(), table.schema())
+    if found != wanted:
+        raise InvalidRequest(
+            f"the table {'.'.join(table.name())} is partitioned by {_words(found)}, and partitionBy of "
+            f"the job says {_words(wanted)}; give the job the table's partitioning"
+        )
+
+
+def _fields(spec: PartitionSpec, schema: Schema) -> list[tuple[str, str]]:
+    return [(schema.find_column_name(part.source_id) or "?", str(part.transform)) for part in spec.fields]
+
+
+def _words(fields: Sequence[tuple[str, str]]) -> str:
+    return ", ".join(f"{transform}({name})" for name, transform in fields) or "nothing"

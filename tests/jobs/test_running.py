@@ -1,0 +1,144 @@
+"""Attempts, what is worth another attempt, and how a run ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from pyiceberg.exceptions import CommitFailedException
+
+from tidelog.errors import InvalidRequest, OffsetOutOfRange, StreamNotFound, TidelogError, Unavailable
+from tidelog_spark.jobs import running
+from tidelog_spark.jobs.ingest import position
+from tidelog_spark.jobs.moments import passes
+from tidelog_spark.jobs.reporting import Report
+from tidelog_spark.jobs.running import Exit, exit_code_of, run_attempts
+
+
+@dataclass
+class Scripted:
+    """An attempt that ends as it is told."""
+
+    error: Exception | None = None
+    succeeded: int = 0
+    failure: Exception | None = None
+
+    def run(self) -> None:
+        if self.error is not None:
+            raise self.error
+
+
+def attempts(*scripted: Scripted) -> tuple[Report, list[float]]:
+    """Runs the attempts in turn; the report and the waits in between."""
+    waits: list[float] = []
+    report = Report()
+    left = list(scripted)
+    run_attempts(lambda: left.pop(0), report, wait=waits.append)
+    return report, waits
+
+
+MOMENT = Unavailable("no broker")
+
+
+def test_a_bad_moment_is_tried_again_after_a_longer_wait_each_time() -> None:
+    report, waits = attempts(Scripted(MOMENT), Scripted(MOMENT), Scripted(MOMENT), Scripted())
+    assert report.attempts == 4
+    assert [0.5 <= waits[0] <= 1, 1 <= waits[1] <= 2, 2 <= waits[2] <= 4] == [True] * 3
+
+
+def test_a_finished_batch_begins_the_counting_again() -> None:
+    working = [Scripted(MOMENT, succeeded=1) for _ in range(2 * running.ATTEMPTS_MAX)]
+    report, waits = attempts(*working, Scripted())
+    assert report.attempts == 2 * running.ATTEMPTS_MAX + 1
+    assert max(waits) <= 1
+
+
+def test_attempts_in_a_row_have_a_limit() -> None:
+    with pytest.raises(Unavailable):
+        attempts(*[Scripted(MOMENT) for _ in range(running.ATTEMPTS_MAX)])
+
+
+def test_what_a_batch_raised_counts_more_than_sparks_text_of_it() -> None:
+    lost = OffsetOutOfRange("records are lost")
+    with pytest.raises(OffsetOutOfRange):
+        attempts(Scripted(RuntimeError("a page of text"), failure=lost))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MOMENT,
+        ConnectionRefusedError(111, "Connection refused"),
+        CommitFailedException("branch main has changed"),
+        OSError("When completing multipart upload: AWS Error NETWORK_CONNECTION during PutObject"),
+        RuntimeError("[STREAM_FAILED] …\njava.net.ConnectException: Call From a to b failed"),
+        RuntimeError("org.apache.spark.SparkException: Python worker failed to connect back."),
+        RuntimeError("Traceback …\ntidelog.errors.Unavailable: no broker answered\n\tat org.apache"),
+    ],
+)
+def test_bad_moments_pass(error: Exception) -> None:
+    assert passes(error)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        InvalidRequest("no such option"),
+        StreamNotFound("no stream"),
+        PermissionError(13, "Permission denied"),
+        ZeroDivisionError("a defect"),
+        RuntimeError("Traceback …\ntidelog.errors.OffsetOutOfRange: records are lost\n\tat org.apache"),
+    ],
+)
+def test_what_only_people_can_mend_does_not_pass(error: Exception) -> None:
+    assert not passes(error)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (InvalidRequest("wrong"), Exit.BAD_CONFIGURATION),
+        (MOMENT, Exit.BAD_MOMENT),
+        (TidelogError("lost"), Exit.FAILED),
+    ],
+)
+def test_the_last_words_are_one_sentence_on_standard_error_and_in_the_file(
+    error: TidelogError, code: Exit, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def work() -> None:
+        raise error
+
+    assert exit_code_of(work, tmp_path / "words") == code
+    assert (tmp_path / "words").read_text() == error.message
+    assert capsys.readouterr().err.splitlines()[-1] == f"error: {error.message}"
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_ends_the_work_with_its_code(number: signal.Signals, code: int) -> None:
+    before = signal.getsignal(number)
+    assert exit_code_of(lambda: os.kill(os.getpid(), number), None) == code
+    assert signal.getsignal(number) is before
+
+
+def test_a_reader_never_finds_half_a_report(tmp_path: Path) -> None:
+    report = Report(tmp_path / "report.json")
+    report.add({"rows": 3, "deadLetters": 1, "files": 2, "bytes": 100})
+    report.finish()
+    document = json.loads((tmp_path / "report.json").read_text())
+    assert (document["rows"], document["deadLetters"], document["batches"]) == (3, 1, 1)
+    assert document["finishedAt"] is not None
+    assert [path.name for path in tmp_path.iterdir()] == ["report.json"]
+
+
+def test_lag_counts_what_is_behind_the_position_also_in_new_partitions() -> None:
+    def offsets(**partitions: int) -> str:
+        places = {number[1:]: {"first": 0, "offset": offset} for number, offset in partitions.items()}
+        return json.dumps({"version": 1, "streams": {"orders": {"id": "5c", "partitions": places}}})
+
+    assert position(offsets(p0=5), offsets(p0=9, p1=3)) == ({"orders": {"0": 5}}, 7)
+    assert position(offsets(p0=5), None) == ({"orders": {"0": 5}}, None)
+    assert position(None, None) == ({}, None)

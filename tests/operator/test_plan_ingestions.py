@@ -1,0 +1,239 @@
+"""The plan of one Ingestion: its CronJob, its continuous runs, and what prevents them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from support.kube.ingestions import ingestion_manifest
+from tidelog_operator import actions as do
+from tidelog_operator.ingestions import DriverPod, IngestionObject, Report, Run, read_ingestion
+from tidelog_operator.plan.ingestions import (
+    IngestionDecision,
+    ObservedIngestion,
+    Surroundings,
+    plan_ingestion,
+)
+from tidelog_operator.plan.owned import Owned
+from tidelog_operator.reporting.ingestion_status import ingestion_status
+from tidelog_operator.resources.runs import continuous_hash, cron_job
+from tidelog_operator.resources.spark_files import files_map
+
+NOW = datetime(2026, 1, 10, 12, 0, tzinfo=UTC)
+AROUND = Surroundings(streams=frozenset({"orders"}))
+
+
+def one(**spec: Any) -> IngestionObject:
+    return read_ingestion(ingestion_manifest(**spec))
+
+
+def flow(**spec: Any) -> IngestionObject:
+    return one(continuous=True, **spec)
+
+
+def ended(
+    ingestion: IngestionObject, number: int = 1, *, ran_s: float = 1, ago_s: float = 0, **facts: Any
+) -> Run:
+    """A continuous run that failed with exit code 75 unless `facts` say otherwise."""
+    assert ingestion.spec is not None
+    finished = NOW - timedelta(seconds=ago_s)
+    code = facts.pop("code", 75)
+    words = Report(message="No broker answers.")
+    pod = DriverPod(
+        "p", "u", "j", "", "2026-01-10T11:00:00Z", running=False, exit_code=code, last_words=words
+    )
+    run = Run(
+        name=f"orders-{number}", uid=f"run-{number}", scheduled=False, number=number, failures=0,
+        manifest=continuous_hash(ingestion, ingestion.spec), created=finished - timedelta(seconds=ran_s),
+        finished=finished, succeeded=False, why="BackoffLimitExceeded", deleting=False, pods=(pod,),
+    )  # fmt: skip
+    return replace(run, **facts)
+
+
+def planned(ingestion: IngestionObject, *runs: Run, **there: Any) -> IngestionDecision:
+    """`there`: objects that exist besides the ConfigMap, by kind."""
+    assert ingestion.spec is not None
+    files = {**files_map(ingestion, ingestion.spec)}
+    objects = {("ConfigMap", "orders-ingestion"): files}
+    objects |= {(kind, "orders"): manifest for kind, manifest in there.items()}
+    return plan_ingestion(ingestion, ObservedIngestion(Owned(objects), runs), AROUND, NOW)
+
+
+def begun(decision: IngestionDecision) -> list[str]:
+    return [one.manifest["metadata"]["name"] for one in decision.actions if isinstance(one, do.CreateObject)]
+
+
+def stopped(decision: IngestionDecision) -> list[str]:
+    return [one.object.name for one in decision.actions if isinstance(one, do.DeleteObject)]
+
+
+def existing(ingestion: IngestionObject, *, suspended: bool = False, **status: Any) -> Any:
+    """The CronJob as the API server has it."""
+    assert ingestion.spec is not None
+    assert ingestion.spec.timetable is not None
+    made = cron_job(ingestion, ingestion.spec, ingestion.spec.timetable, suspended=suspended)
+    meta = {
+        **made["metadata"],
+        "uid": "u",
+        "resourceVersion": "7",
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+    }
+    return {**made, "metadata": meta, "status": status}
+
+
+def test_a_settled_schedule_needs_nothing() -> None:
+    daily = one(schedule="0 13 * * *")
+
+    found = planned(daily, CronJob=existing(daily, lastScheduleTime="2026-01-09T13:00:00Z"))
+
+    assert found.actions == ()
+    assert found.next_run == datetime(2026, 1, 10, 13, tzinfo=UTC)
+    assert found.wake_at == found.next_run
+    assert found.late_since is None
+
+
+def test_a_run_that_did_not_begin_is_late_two_minutes_after_it_was_due() -> None:
+    daily = one(schedule="57 11 * * *")
+
+    found = planned(daily, CronJob=existing(daily, lastScheduleTime="2026-01-09T11:57:00Z"))
+
+    assert found.late_since == datetime(2026, 1, 10, 11, 57, tzinfo=UTC)
+    status = ingestion_status(found, {}, Report(), error="", now="2026-01-10T12:00:00Z")
+    assert (status["conditions"][0]["reason"], status["conditions"][0]["status"]) == ("Late", "False")
+
+
+def test_a_schedule_that_changed_after_its_time_is_not_late() -> None:
+    daily = one(schedule="57 11 * * *")
+    there = existing(daily, lastScheduleTime="2026-01-09T11:57:00Z")
+    there["metadata"]["managedFields"] = [{"manager": "tidelog-operator", "time": "2026-01-10T11:59:30Z"}]
+
+    assert planned(daily, CronJob=there).late_since is None
+
+
+def test_a_problem_suspends_the_cron_job_as_it_is() -> None:
+    before, now = one(schedule="0 13 * * *"), one(schedule="0 13 31 2 *")
+
+    found = planned(now, CronJob=existing(before))
+
+    (action,) = found.actions
+    assert isinstance(action, do.ApplyObject)
+    assert (action.manifest["spec"]["suspend"], action.version) == (True, "7")
+    assert action.manifest["spec"]["schedule"] == "0 13 * * *"
+    assert found.problem is not None
+    assert found.problem.reason == "NeverDue"
+
+
+def test_the_first_continuous_run_begins_at_once() -> None:
+    assert begun(planned(flow())) == ["orders-1"]
+
+
+@pytest.mark.parametrize(("failures", "delay_s"), [(0, 10), (1, 20), (2, 40), (4, 160), (5, 300), (60, 300)])
+def test_the_delay_doubles_with_each_failure_up_to_its_limit(failures: int, delay_s: int) -> None:
+    early = planned(flow(), ended(flow(), 7, failures=failures, ago_s=delay_s - 1))
+    due = planned(flow(), ended(flow(), 7, failures=failures, ago_s=delay_s))
+
+    assert (begun(early), early.wake_at) == ([], NOW + timedelta(seconds=1))
+    assert begun(due) == ["orders-8"]
+
+
+def test_the_delay_is_short_again_after_a_driver_that_ran_well() -> None:
+    found = planned(flow(), ended(flow(), 7, failures=60, ran_s=600, ago_s=10))
+
+    (action,) = [one for one in found.actions if isinstance(one, do.CreateObject)]
+    assert action.manifest["metadata"]["annotations"]["tidelog.io/failures"] == "1"
+
+
+def test_no_driver_begins_while_another_one_may_run() -> None:
+    active = ended(flow(), finished=None)
+    stopping = replace(ended(flow()), deleting=True)
+
+    assert planned(flow(), active).actions == ()
+    assert planned(flow(), stopping).actions == ()
+
+
+def test_a_changed_spec_stops_the_driver_and_then_begins_another_one() -> None:
+    changed = flow(image="tidelog/spark:2")
+
+    assert stopped(planned(changed, ended(flow(), finished=None))) == ["orders-1"]
+    assert begun(planned(changed, ended(flow()))) == ["orders-2"]
+
+
+def test_suspending_stops_a_continuous_driver() -> None:
+    found = planned(flow(suspend=True), ended(flow(), finished=None))
+
+    assert (stopped(found), begun(found)) == (["orders-1"], [])
+
+
+def test_a_problem_does_not_stop_a_driver_that_runs() -> None:
+    lost = flow(source={"streams": ["lost"]})
+
+    assert planned(lost, ended(flow(), finished=None)).actions == ()
+
+
+def test_a_configuration_error_is_not_tried_again() -> None:
+    found = planned(flow(), ended(flow(), code=2, ago_s=3600))
+
+    assert (found.blocked, found.actions) == (True, ())
+
+
+def test_old_failed_runs_are_deleted_but_the_last_one_stays() -> None:
+    runs = [ended(flow(), number, ago_s=100 - number, finished=NOW) for number in range(1, 6)]
+
+    assert stopped(planned(flow(), *runs)) == ["orders-1", "orders-2"]
+
+
+def test_a_schedule_that_becomes_continuous_waits_for_its_runs() -> None:
+    daily = one()
+
+    found = planned(flow(), CronJob=existing(daily))
+
+    assert (stopped(found), begun(found)) == (["orders"], [])
+
+
+@pytest.mark.parametrize(
+    ("theirs", "reason"),
+    [
+        ({"checkpoint": "/lake/_checkpoints/orders"}, "CheckpointInUse"),
+        ({"sink": {"parquet": {"path": "/lake/orders"}}}, "SinkInUse"),
+        (
+            {
+                "volumeMounts": [{"name": "lake", "mountPath": "/other", "subPath": "_checkpoints"}],
+                "checkpoint": "/other/orders",
+                "sink": {"parquet": {"path": "/other/rows"}},
+            },
+            "CheckpointInUse",
+        ),
+        (
+            {
+                "volumes": [{"name": "lake", "persistentVolumeClaim": {"claimName": "another"}}],
+                "checkpoint": "/lake/_checkpoints/orders",
+            },
+            None,
+        ),
+    ],
+)
+def test_paths_are_shared_if_volume_and_path_inside_are_equal(theirs: Any, reason: str | None) -> None:
+    mine = read_ingestion(ingestion_manifest(second=1))
+    older = read_ingestion(ingestion_manifest("older", **theirs))
+
+    found = plan_ingestion(
+        mine, ObservedIngestion(Owned()), Surroundings([mine, older], frozenset({"orders"})), NOW
+    )
+
+    assert (found.problem.reason if found.problem else None) == reason
+
+
+def test_the_status_has_the_last_words_and_keeps_what_was_known() -> None:
+    found = planned(flow(), ended(flow(), failures=2, ago_s=1))
+    before = {"lastSuccess": "2026-01-01T00:00:00Z", "rows": 5}
+
+    status = ingestion_status(found, before, Report(lag=3), error="", now="2026-01-10T12:00:00Z")
+
+    assert (status["lastSuccess"], status["rows"], status["lag"]) == ("2026-01-01T00:00:00Z", 5, 3)
+    assert status["lastRun"]["message"] == "No broker answers."
+    assert status["attempts"] == 3
+    ready = status["conditions"][0]
+    assert ready["message"] == "The run orders-1 failed. No broker answers."

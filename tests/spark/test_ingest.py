@@ -1,0 +1,156 @@
+"""The ingest job in a session: streams become a lake or a table that other programs read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as ds
+import pytest
+from pyiceberg.catalog import load_catalog
+from pyspark.sql import SparkSession
+
+from spark.samples import offsets, send, timed
+from support.broker import BrokerProcess
+from tidelog import blocking
+from tidelog.errors import OffsetOutOfRange
+from tidelog_spark.jobs.ingest import Attempt
+from tidelog_spark.jobs.loading import from_document
+from tidelog_spark.jobs.moments import passes, tidelog_class
+from tidelog_spark.jobs.reporting import Report
+from tidelog_spark.lake.journal import LakeConflict
+
+pytestmark = pytest.mark.timeout(300)
+
+Run = Callable[..., Report]
+
+
+@pytest.fixture
+def run(spark: SparkSession, broker: BrokerProcess, tmp_path: Path) -> Run:
+    """Runs a job to its end in the session; raises what a batch raised, or else Spark's error."""
+
+    def ingest(
+        name: str,
+        sink: dict[str, Any],
+        checkpoint: str = "checkpoint",
+        more: Mapping[str, Any] | None = None,
+        **options: str,
+    ) -> Report:
+        job = from_document(
+            {
+                "servers": broker.address,
+                "source": {"streams": [name], "options": options},
+                "sink": sink,
+                "checkpoint": str(tmp_path / checkpoint),
+                **(more or {}),
+            }
+        )
+        report = Report(tmp_path / "report.json")
+        attempt = Attempt(spark, job, report)
+        try:
+            attempt.run()
+        except Exception as error:
+            raise attempt.failure or error from None
+        return report
+
+    return ingest
+
+
+def test_each_record_is_in_the_folder_of_its_hour_for_spark_and_for_any_reader(
+    log: blocking.Client, stream: Callable[..., str], run: Run, spark: SparkSession, tmp_path: Path
+) -> None:
+    name = stream()
+    with log.producer(name) as producer:
+        producer.send_batch(timed(4, minutes_apart=40))
+    lake = tmp_path / "lake"
+    sink = {"parquet": {"path": str(lake), "partitionBy": {"time": "hour"}}}
+    first = run(name, sink, maxOffsetsPerTrigger="3")
+    send(log, name, 2)
+    second = run(name, sink)
+    assert [(first.rows, first.batches), (second.rows, second.batches)] == [(4, 2), (2, 1)]
+    assert [first.lag, second.lag] == [0, 0]
+    assert json.loads((tmp_path / "report.json").read_text())["offsets"] == {name: {"0": 6}}
+    folders = {str(path.parent.relative_to(lake)) for path in lake.glob("date=2026-03-*/*/*.parquet")}
+    assert folders == {"date=2026-03-01/hour=22", "date=2026-03-01/hour=23", "date=2026-03-02/hour=00"}
+    assert offsets(spark.read.parquet(str(lake)), name) == list(range(6))
+    anybody = ds.dataset(str(lake), partitioning="hive").to_table()
+    assert sorted(anybody["offset"].to_pylist()) == list(range(6))
+    assert anybody.schema.field("value").type == "binary"
+
+
+def test_a_table_has_each_record_once_and_needs_no_server(
+    log: blocking.Client, stream: Callable[..., str], run: Run, tmp_path: Path
+) -> None:
+    name = stream(2)
+    for partition in range(2):
+        send(log, name, 200, partition=partition)
+    warehouse = tmp_path / "warehouse"
+    sink = {
+        "iceberg": {
+            "table": "shop.orders",
+            "catalog": {"warehouse": str(warehouse)},
+            "partitionBy": {"time": "day", "columns": ["partition"]},
+        }
+    }
+    report = run(name, sink, maxOffsetsPerTrigger="150")
+    assert (report.rows, report.batches) == (400, 3)
+    assert run(name, sink).rows == 0
+    catalog = load_catalog("tidelog", type="sql", uri=f"sqlite:///{warehouse}/catalog.db")
+    table = catalog.load_table("shop.orders")
+    rows = table.scan().to_arrow().sort_by([("partition", "ascending"), ("offset", "ascending")])
+    assert rows["offset"].to_pylist() == list(range(200)) * 2
+    assert rows["value"].to_pylist() == [f"value-{number}".encode() for number in range(200)] * 2
+    assert table.scan(row_filter="partition = 1").to_arrow().num_rows == 200
+    summaries = [snapshot.summary for snapshot in table.snapshots()]
+    assert [summary["tidelog.batch-id"] for summary in summaries if summary] == ["0", "1", "2"]
+
+
+def test_a_new_checkpoint_on_a_used_folder_is_refused_before_anything_is_written(
+    log: blocking.Client, stream: Callable[..., str], run: Run, tmp_path: Path
+) -> None:
+    name = stream()
+    send(log, name, 10)
+    sink = {"parquet": {"path": str(tmp_path / "lake")}}
+    run(name, sink)
+    with pytest.raises(LakeConflict, match="another checkpoint"):
+        run(name, sink, checkpoint="new")
+    assert ds.dataset(str(tmp_path / "lake")).count_rows() == 10
+
+
+def test_lost_records_end_the_job_with_an_error_that_is_not_tried_again(
+    log: blocking.Client, stream: Callable[..., str], run: Run, tmp_path: Path
+) -> None:
+    name = stream()
+    send(log, name, 10)
+    sink = {"parquet": {"path": str(tmp_path / "lake")}}
+    run(name, sink)
+    send(log, name, 90)
+    log.delete_records(name, 0, 60)
+    with pytest.raises(Exception, match="begins at offset 60") as failure:
+        run(name, sink)
+    assert tidelog_class(failure.value) is OffsetOutOfRange
+
+
+def test_a_record_that_cannot_be_decoded_becomes_a_dead_letter_or_ends_the_job(
+    log: blocking.Client, stream: Callable[..., str], run: Run, tmp_path: Path
+) -> None:
+    name = stream()
+    with log.producer(name) as producer:
+        for value in (b'{"id": 1}', b"oops", None, b'{"id": 2}'):
+            producer.send(value)
+    dead, lake = tmp_path / "dead", tmp_path / "lake"
+    sink = {"parquet": {"path": str(lake)}}
+    json_values = {"format": "json", "schema": "id bigint"}
+    with pytest.raises(Exception, match=f"{name}/0 at offset 1 cannot be decoded") as failure:
+        run(name, sink, more={"value": json_values})
+    assert not passes(failure.value)
+    assert tidelog_class(failure.value) is None
+    letters = {"value": json_values | {"badRecords": "deadLetter"}, "deadLetter": {"path": str(dead)}}
+    assert run(name, sink, more=letters).rows == 3
+    rows = ds.dataset(str(lake)).to_table().sort_by("offset")
+    assert "_bad_record" not in rows.column_names
+    assert rows["value"].to_pylist() == [{"id": 1}, None, {"id": 2}]
+    (letter,) = ds.dataset(str(dead), partitioning="hive").to_table().to_pylist()
+    assert (letter["stream"], letter["offset"], letter["_bad_record"]["value"]) == (name, 1, b"oops")

@@ -1,0 +1,216 @@
+"""`df.write` and `df.writeStream` to real streams."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.streaming.query import StreamingQuery
+
+from support.broker import BrokerProcess
+from tidelog import blocking
+from tidelog_spark.failures import sentence_of
+from tidelog_spark.options import SERVERS
+
+Write = Callable[..., None]
+
+
+@pytest.fixture
+def write(broker: BrokerProcess) -> Write:
+    def save(rows: DataFrame, stream: str, mode: str = "append", **options: str) -> None:
+        writer = rows.write.format("tidelog").option(SERVERS, broker.address).option("stream", stream)
+        writer.options(**options).mode(mode).save()
+
+    return save
+
+
+def values(log: blocking.Client, stream: str) -> list[bytes | None]:
+    return [record.value for record in log.reader(stream, follow=False)]
+
+
+def numbers(log: blocking.Client, stream: str) -> list[int]:
+    return sorted(int(value or b"") for value in values(log, stream))
+
+
+def test_all_columns_arrive_as_they_were(
+    spark: SparkSession, stream: Callable[..., str], log: blocking.Client, write: Write
+) -> None:
+    name = stream(3)
+    rows = spark.range(4).selectExpr(
+        "cast('k' as binary) as key",
+        "if(id = 0, null, cast(id as string)) as value",
+        "if(id = 1, null, array(named_struct('key', 'h', 'value', cast('v' as binary)))) as headers",
+        "concat('orders.', id) as subject",
+        "if(id = 2, null, timestamp_micros(id)) as timestamp",
+        "if(id = 3, 1, 2) as partition",
+    )
+
+    write(rows.coalesce(1), name)
+
+    found = {record.subject: record for record in log.reader(name, follow=False)}
+    assert [found[f"orders.{number}"].value for number in range(4)] == [None, b"1", b"2", b"3"]
+    assert [found[f"orders.{number}"].partition for number in range(4)] == [2, 2, 2, 1]
+    assert found["orders.0"].headers == (("h", b"v"),)
+    assert found["orders.1"].headers == ()
+    assert found["orders.3"].timestamp_us == 3
+    assert found["orders.2"].timestamp_us > 10**15
+    assert {record.key for record in found.values()} == {b"k"}
+
+
+def test_rows_go_to_the_partition_of_their_key_and_without_one_in_turn(
+    spark: SparkSession, stream: Callable[..., str], log: blocking.Client, write: Write
+) -> None:
+    keyed, keyless, produced = stream(4), stream(4), stream(4)
+    with log.producer(produced) as producer:
+        for number in range(50):
+            producer.send(b"x", key=b"%d" % number)
+
+    write(spark.range(50).selectExpr("cast(id as string) as key", "'x' as value"), keyed)
+    write(spark.range(40_000).selectExpr("cast(id as string) as value").coalesce(1), keyless)
+
+    def places(name: str) -> dict[bytes | None, int]:
+        return {record.key: record.partition for record in log.reader(name, follow=False)}
+
+    assert places(keyed) == places(produced)
+    sizes = sorted(end - start for start, end in log.offsets(keyless).values())
+    assert sizes == [8192, 8192, 8192, 40_000 - 3 * 8192]
+    assert numbers(log, keyless) == list(range(40_000))
+
+
+def test_a_write_that_is_repeated_with_the_same_numbers_writes_nothing_twice(
+    spark: SparkSession, stream: Callable[..., str], log: blocking.Client, write: Write
+) -> None:
+    name = stream(2)
+    for batch_id in ("0", "0", "1", "1"):
+        rows = spark.range(100).selectExpr(f"cast(id + {batch_id} * 100 as string) as value")
+        write(rows, name, sinkId=f"sink-{name}", sinkBatchId=batch_id)
+
+    assert numbers(log, name) == list(range(200))
+
+
+def test_other_rows_under_the_same_numbers_end_the_write(
+    spark: SparkSession, stream: Callable[..., str], log: blocking.Client, write: Write
+) -> None:
+    name = stream(1)
+    given = {"sinkId": f"sink-{name}", "sinkBatchId": "0"}
+    write(spark.range(100).selectExpr("cast(id as string) as value").coalesce(1), name, **given)
+
+    with pytest.raises(PySparkException, match="writes batch 0 again with other rows"):
+        write(spark.range(1, 101).selectExpr("cast(id as string) as value").coalesce(1), name, **given)
+    with pytest.raises(PySparkException, match="again with other rows"):
+        write(spark.range(100).selectExpr("cast(id as string) as value").where("id < 0"), name, **given)
+
+    assert numbers(log, name) == list(range(100))
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "sentence"),
+    [
+        ("id", {}, "the rows have a column 'id'"),
+        ("id as value", {}, "the column value is bigint; it must be binary or string"),
+        ("'x' as key", {}, "the rows have no column 'value'"),
+        ("'x' as value", {"topic": "t"}, "name the stream to write to with 'stream'"),
+        ("'x' as value", {"sinkId": "a"}, "sinkId and sinkBatchId together"),
+        ("'x' as value, 9 as partition", {}, "a row has partition 9; the stream has partitions 0 to 0"),
+        ("'x' as value", {"mode": "overwrite"}, "a log cannot be overwritten"),
+    ],
+)
+def test_bad_rows_and_options_get_a_sentence(
+    spark: SparkSession,
+    stream: Callable[..., str],
+    write: Write,
+    rows: str,
+    options: dict[str, str],
+    sentence: str,
+) -> None:
+    with pytest.raises(PySparkException) as failure:
+        write(spark.range(3).selectExpr(*rows.split(", ")), stream(), **options)
+
+    assert sentence in sentence_of(failure.value)
+
+
+def copy(
+    spark: SparkSession, broker: BrokerProcess, source: str, target: str, checkpoint: Path, **options: str
+) -> StreamingQuery:
+    rows = (
+        spark.readStream.format("tidelog")
+        .option(SERVERS, broker.address)
+        .option("subscribe", source)
+        .option("startingOffsets", "earliest")
+        .options(**options)
+        .load()
+    )
+    writer = rows.select(F.col("value"), F.col("offset").cast("string").alias("key")).writeStream
+    return (
+        writer.format("tidelog")
+        .option(SERVERS, broker.address)
+        .option("stream", target)
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+
+
+def test_a_streaming_query_copies_each_record_once_and_again_after_a_lost_commit(
+    spark: SparkSession,
+    broker: BrokerProcess,
+    stream: Callable[..., str],
+    log: blocking.Client,
+    tmp_path: Path,
+) -> None:
+    source, target = stream(2), stream(3)
+    with log.producer(source) as producer:
+        for number in range(300):
+            producer.send_nowait(b"%d" % number, partition=number % 2)
+
+    def run() -> None:
+        copy(spark, broker, source, target, tmp_path, maxOffsetsPerTrigger="100").awaitTermination()
+
+    run()
+    assert numbers(log, target) == list(range(300))
+    last = max(
+        (tmp_path / "commits").iterdir(), key=lambda file: int(file.name) if file.name.isdigit() else -1
+    )
+    last.unlink()
+    (last.parent / f".{last.name}.crc").unlink()
+    run()
+    assert numbers(log, target) == list(range(300))
+
+
+def test_an_old_sink_id_under_a_new_checkpoint_ends_the_query(
+    spark: SparkSession,
+    broker: BrokerProcess,
+    stream: Callable[..., str],
+    log: blocking.Client,
+    tmp_path: Path,
+) -> None:
+    source, target = stream(1), stream(1)
+    with log.producer(source) as producer:
+        for number in range(20):
+            producer.send(b"%d" % number)
+
+    def run(checkpoint: str) -> StreamingQuery:
+        rows = (
+            spark.readStream.format("tidelog")
+            .option(SERVERS, broker.address)
+            .option("subscribe", source)
+            .option("startingOffsets", "earliest")
+            .option("maxOffsetsPerTrigger", "10")
+            .load()
+            .select("value")
+        )
+        writer = rows.writeStream.format("tidelog").option(SERVERS, broker.address).option("stream", target)
+        writer = writer.option("sinkId", f"mine-{target}").option(
+            "checkpointLocation", str(tmp_path / checkpoint)
+        )
+        return writer.trigger(availableNow=True).start()
+
+    run("first").awaitTermination()
+    with pytest.raises(PySparkException, match="give it a new sinkId"):
+        run("second").awaitTermination()
+
+    assert numbers(log, target) == list(range(20))
