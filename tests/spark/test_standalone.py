@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
-import zipfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -107,14 +107,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def packed(tmp_path: Path) -> Path:
-    """The packages in one file for ``--py-files``."""
-    target = tmp_path / "tidelog.zip"
-    with zipfile.ZipFile(target, "w") as archive:
-        for source in SOURCES:
-            folder = ROOT / source
-            for path in folder.rglob("*.py"):
-                archive.write(path, path.relative_to(folder.parent))
-    return target
+    """The packages in one file for ``--py-files``, with entries for folders: a package without an
+    ``__init__.py`` is not found without them."""
+    for source in SOURCES:
+        folder = ROOT / source
+        shutil.copytree(folder, tmp_path / "packages" / folder.name)
+    return Path(shutil.make_archive(str(tmp_path / "tidelog"), "zip", tmp_path / "packages"))
 
 
 @pytest.fixture
@@ -152,11 +150,13 @@ def submit(
     for key, value in settings.items():
         command += ["--conf", f"{key}={value}"]
     environment = {**spark_environment(), "PYSPARK_PYTHON": python}
+    if "--py-files" in options:
+        environment["PYTHONPATH"] = options[-1]
     done = subprocess.run(
         [*command, "--master", master, *options, str(program), server, str(folder / "checkpoint"), late],
         capture_output=True, text=True, timeout=300, env=environment, cwd=folder,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-4000:]
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     output: str = done.stdout + done.stderr
     return output
 
