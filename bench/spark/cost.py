@@ -1,0 +1,43 @@
+"""The processor time of the parts of a measurement: the JVM, Spark's Python processes and the brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bench.measuring.machine import process_seconds, tree_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """CPU seconds of each part; two of them give what was spent in between."""
+
+    jvm: float
+    python: float
+    """Of all processes that the JVM starts, ended ones included. These are Spark's Python processes, and for
+    each file of a checkpoint a `chmod` of Hadoop, which Kafka's query pays, too. The driver's Python only asks."""
+    broker: float
+
+    @classmethod
+    def now(cls, jvm: int, brokers: Sequence[int]) -> Cost:
+        """The processor time until now; `jvm` and `brokers` are process ids."""
+        alone = process_seconds(jvm)
+        below = max(0.0, tree_seconds(jvm) - alone)
+        return cls(alone, below, sum(process_seconds(pid) for pid in brokers))
+
+    def since(self, before: Cost) -> Cost:
+        return Cost(self.jvm - before.jvm, self.python - before.python, self.broker - before.broker)
+
+    def per_million_rows(self, rows: int) -> dict[str, float]:
+        """The facts of a measurement, in CPU seconds per million rows."""
+        return {
+            f"{part}_cpu_s_per_million_rows": seconds / rows * 1e6
+            for part, seconds in (("jvm", self.jvm), ("python", self.python), ("broker", self.broker))
+        }
+
+    def per_batch(self, batches: int) -> dict[str, float]:
+        """The facts of a measurement, in CPU milliseconds per micro-batch, pauses between them included."""
+        return {
+            f"{part}_cpu_ms_per_batch": seconds / batches * 1e3
+            for part, seconds in (("jvm", self.jvm), ("python", self.python), ("broker", self.broker))
+        }
