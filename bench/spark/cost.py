@@ -14,8 +14,8 @@ class Cost:
 
     jvm: float
     python: float
-    """Of all processes that the JVM starts, ended ones included. These are Spark's Python processes, and for
-    each file of a checkpoint a `chmod` of Hadoop, which Kafka's query pays, too. The driver's Python only asks."""
+    """Of all processes that the JVM starts, ended ones included: Spark's Python processes, and Hadoop's
+    `chmod` for each file of a checkpoint, which every contender has. The driver's Python only asks."""
     broker: float
 
     @classmethod
