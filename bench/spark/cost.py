@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench.measuring.machine import process_seconds, tree_seconds
+
+PR_SET_CHILD_SUBREAPER = 36
+"""Of prctl(2)."""
+
+
+def adopt_orphans() -> None:
+    """Makes this process the parent of processes below it whose parents have ended.
+
+    When Spark ends an idle Python daemon, the workers of the daemon lose their parent; their time counts on.
+    """
+    if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER) failed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,9 +34,12 @@ class Cost:
 
     @classmethod
     def now(cls, jvm: int, brokers: Sequence[int]) -> Cost:
-        """The processor time until now; `jvm` and `brokers` are process ids."""
-        alone = process_seconds(jvm)
-        below = max(0.0, tree_seconds(jvm) - alone)
+        """The processor time until now; `jvm`, a child of this process, and `brokers` are process ids.
+
+        It needs `adopt_orphans`.
+        """
+        alone, own = process_seconds(jvm), os.getpid()
+        below = tree_seconds(own) - process_seconds(own) - alone
         return cls(alone, below, sum(process_seconds(pid) for pid in brokers))
 
     def since(self, before: Cost) -> Cost:

@@ -14,12 +14,14 @@ from time import perf_counter
 
 from pyspark import SparkContext
 
+from bench.spark.cost import adopt_orphans
 from bench.spark.request import MASTER, Request
 from bench.spark.works import answer
 from tidelog_spark.session import local_session
 
 
 def serve(lines: Iterator[str], jars: str) -> None:
+    adopt_orphans()
     began = perf_counter()
     settings = {"spark.jars": jars} if jars else {}
     with local_session("tidelog-bench", master=MASTER, settings=settings) as spark:

@@ -1,6 +1,7 @@
 """The rows, requests and costs of the Spark cases, and the settings of Kafka's connector."""
 
-import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -61,10 +62,25 @@ def test_a_cost_is_the_difference_of_two_moments_by_million_rows_or_by_batch() -
     }
 
 
-def test_a_cost_counts_each_broker_and_not_the_processes_below_it() -> None:
-    found = Cost.now(os.getpid(), [os.getpid(), os.getpid()])
+ORPHAN = """
+import subprocess, sys
+from bench.spark.cost import Cost, adopt_orphans
 
-    assert found.broker == pytest.approx(2 * found.jvm, abs=0.1)
+adopt_orphans()
+jvm = subprocess.Popen(["sleep", "60"])
+before = Cost.now(jvm.pid, [jvm.pid])
+busy = "import time, os\\nwhile time.process_time() < 0.4: pass\\nprint('done', flush=True)"
+parent = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', sys.argv[1]])"
+subprocess.run([sys.executable, "-c", parent, busy], stdout=subprocess.PIPE)
+print(Cost.now(jvm.pid, [jvm.pid]).since(before).python)
+jvm.kill()
+"""
+
+
+def test_the_time_of_a_process_counts_after_its_parent_has_ended() -> None:
+    said = subprocess.run([sys.executable, "-c", ORPHAN], capture_output=True, text=True, check=True)
+
+    assert float(said.stdout) >= 0.3
 
 
 def test_parquet_files_have_all_rows_and_a_timestamp_beside_keys(tmp_path: Path) -> None:
