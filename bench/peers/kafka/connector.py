@@ -33,6 +33,6 @@ def versions() -> str:
 
 @cache
 def connector_jars() -> str:
-    """The jars for `spark.jars`, separated by commas; fetched once. Raises `Missing`."""
+    """The jars of the connector, separated by commas, as Spark takes them; fetched once. Raises `Missing`."""
     folder = built("kafka-connector", [POM], lambda half: fetch(POM, half))
     return ",".join(str(jar) for jar in sorted(folder.glob("*.jar")))
