@@ -6,6 +6,7 @@
 - `harness`: how a case is measured and reported.
 - `ours`, `peers`: what Tidelog and each peer do for a case, each with servers and clients of its own.
 - `clusters`: failovers and many streams, the same for all contenders.
+- `spark`: Spark with Tidelog and with its peers.
 - `alone`: the machine and the layers of Tidelog without the rest.
 - `measuring`: the instruments.
 - `catchup`: a program that measures the cost of reading old records.

@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     failed: list[str] = []
     code = 0
     try:
-        effort = Effort(options.kills, options.peer_kills, options.streams_percent)
+        effort = Effort(options.kills, options.peer_kills, options.streams_percent, options.spark_percent)
         with Stage(options.dir, effort) as stage:
             _measure_all(cases, stage, peers, options, entries, failed)
     except KeyboardInterrupt:
@@ -154,6 +154,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--streams-percent", type=_percent, default=usual.streams_percent, metavar="P",
         help="make only this share of the streams that a streams case names, to try it out. Default: 100",
+    )  # fmt: skip
+    parser.add_argument(
+        "--spark-percent", type=_percent, default=usual.spark_percent, metavar="P",
+        help="read and write only this share of the rows of a spark case, to try it out. Default: 100",
     )  # fmt: skip
     return parser
 

@@ -17,16 +17,16 @@ from bench.cases.copies import (
     serial,
 )
 from bench.cases.replicated import replicated_cases
+from bench.cases.spark import spark_cases
 from bench.harness.case import Case
 from bench.ours import contenders as ours
 from bench.ours.client import records_per_batch
 from bench.peers.jetstream import contenders as jetstream
 from bench.peers.kafka import contenders as kafka
 
-PEERS = ("jetstream", "kafka", "physical")
-"""The names for `--peers`. `physical` is the machine itself, measured in the same rounds."""
-
-ROWS = "rows/s"
+PEERS = ("jetstream", "kafka", "parquet", "unpruned", "physical")
+"""The names for `--peers`. `physical` is the machine itself, measured in the same rounds; `parquet` is Spark
+without a log, and `unpruned` is Tidelog without the option that a case is about."""
 
 
 def all_cases() -> list[Case]:
@@ -35,7 +35,7 @@ def all_cases() -> list[Case]:
         *_consume(),
         *_serial(),
         *_nats_ingest(),
-        *_spark(),
+        *spark_cases(),
         *_cost(),
         *_layers(),
         *_physical(),
@@ -57,18 +57,6 @@ def _serial() -> list[Case]:
 
 def _nats_ingest() -> list[Case]:
     return [nats_ingest(durability) for durability in DURABILITIES]
-
-
-def _spark() -> list[Case]:
-    # One round: a session takes seconds to start, and reads several times.
-    return [
-        Case(
-            f"spark.read.{work}", ROWS, True,
-            partial(ours.spark, work=work, size=SIZES["100B"]),
-            rounds_max=1,
-        )
-        for work in ("batch", "stream")
-    ]  # fmt: skip
 
 
 def _cost() -> list[Case]:

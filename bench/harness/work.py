@@ -13,8 +13,8 @@ PRODUCED_BYTES_MAX = 1_000_000_000
 CONSUMED_BYTES = 300_000_000
 """Bytes of values in a stream that is read."""
 
-SPARK_ROWS = 5_000_000
-"""Records in a stream that Spark reads."""
+SPARK_ROWS = {100: 10_000_000, 1000: 1_000_000}
+"""Rows that Spark reads or writes, by the size of a value: about 1 GB."""
 
 SPARK_PARTITIONS = 2
 
@@ -32,8 +32,15 @@ class Effort:
     streams_percent: float = 100.0
     """Share of the streams that a `streams` case names; less than 100 to try a case out."""
 
+    spark_percent: float = 100.0
+    """Share of the rows of a `spark` case; less than 100 to try a case out."""
+
     def streams(self, named: int) -> int:
         return max(1, round(named * self.streams_percent / 100))
+
+    def spark_rows(self, size: int) -> int:
+        """Rows with values of `size` bytes that a `spark` case reads or writes."""
+        return max(1, round(SPARK_ROWS[size] * self.spark_percent / 100))
 
 
 def within_disk(size: int) -> int:

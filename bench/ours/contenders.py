@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-import os
-from importlib.util import find_spec
-
-from bench.harness.model import OURS, Contender, Missing, Sample
-from bench.harness.processes import python, run, run_for_json
+from bench.harness.model import OURS, Contender, Sample
+from bench.harness.processes import python, run_for_json
 from bench.harness.stage import Stage
-from bench.harness.work import (
-    CONSUMED_BYTES,
-    SPARK_PARTITIONS,
-    SPARK_ROWS,
-    WARM_CPU_SECONDS,
-    sample_of,
-    within_disk,
-)
+from bench.harness.work import CONSUMED_BYTES, WARM_CPU_SECONDS, sample_of, within_disk
 from bench.measuring.machine import memory_mb, process_seconds
 from bench.ours.broker import Broker, Endpoint
 from bench.ours.cluster import Cluster
 from bench.peers.jetstream import client as nats_client
 
 CLIENT = "bench.ours.client"
-SPARK = "bench.ours.spark"
 BATCHES = "Arrow batches of up to 8,000 records, 8 in flight, acks=all, idempotent, no compression"
 RECORDS = "send_nowait, linger 5 ms, batches of up to 1 MiB, acks=all, idempotent, no compression"
 
@@ -170,58 +159,6 @@ def memory(stage: Stage, *, loaded: bool) -> Contender:
 
     load = "highest while producing batches, then reading them" if loaded else "after the start"
     return Contender(OURS, measure, {"measured": f"resident memory, {load}"})
-
-
-def spark(stage: Stage, *, work: str, size: int) -> Contender:
-    """A stream of several partitions, read by a Spark session on this machine."""
-    _need_spark()
-    stream = stage.stream_name()
-
-    def warm() -> None:
-        broker = stage.broker()
-        broker.create(stream, fsync=False, partitions=SPARK_PARTITIONS)
-        run(
-            python(
-                "bench.ours.fill", "--address", broker.address, "--stream", stream, "--size", size,
-                "--rows", SPARK_ROWS, "--partitions", SPARK_PARTITIONS,
-            )
-        )  # fmt: skip
-
-    def measure(seconds: float) -> Sample:
-        command = python(
-            SPARK, work, "--address", stage.broker().address, "--stream", stream, "--rows", SPARK_ROWS,
-            "--seconds", seconds, "--folder", stage.folder,
-        )  # fmt: skip
-        return sample_of(run_for_json(command))
-
-    return Contender(
-        OURS,
-        measure,
-        {
-            "client": "Spark local[2], format('tidelog') to the noop sink; the first read does not count",
-            "rows": SPARK_ROWS,
-            "partitions": SPARK_PARTITIONS,
-        },
-        warm,
-        lambda: stage.broker().delete(stream),
-    )
-
-
-def _need_spark() -> None:
-    """Raises `Missing` where Spark cannot run."""
-    if find_spec("pyspark") is None:
-        raise Missing("the Python package pyspark is not installed")
-    from tidelog_spark.java import JavaMissing, ensure_java
-
-    # It sets the Java of this process in the environment; other Java programs are started here, too.
-    before = dict(os.environ)
-    try:
-        ensure_java()
-    except JavaMissing as lack:
-        raise Missing(str(lack)) from None
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
 
 
 def _durability(fsync: bool, copies: int = 1) -> dict[str, object]:

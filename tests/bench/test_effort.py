@@ -28,7 +28,14 @@ def test_a_percentage_of_the_streams_is_at_least_one_stream(percent: float, coun
     assert Effort(streams_percent=percent).streams(5000) == count
 
 
-@pytest.mark.parametrize("option", ["--kills=0", "--streams-percent=0", "--streams-percent=101"])
+@pytest.mark.parametrize(("percent", "rows"), [(100.0, 10_000_000), (5.0, 500_000), (1e-6, 1)])
+def test_a_percentage_of_the_rows_is_at_least_one_row(percent: float, rows: int) -> None:
+    assert Effort(spark_percent=percent).spark_rows(100) == rows
+
+
+@pytest.mark.parametrize(
+    "option", ["--kills=0", "--streams-percent=0", "--streams-percent=101", "--spark-percent=0"]
+)
 def test_zero_effort_is_wrong_usage(option: str) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["--list", option])

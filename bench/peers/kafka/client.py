@@ -20,6 +20,17 @@ WARM_SECONDS = 0.5
 VALUES = 4096
 RECORDS_BETWEEN_LOOKS = 500
 
+PRODUCER: dict[str, object] = {
+    "acks": "all",
+    "linger.ms": LINGER_MS,
+    "batch.size": BATCH_BYTES,
+    "batch.num.messages": 1_000_000,
+    "message.max.bytes": 2 * BATCH_BYTES,
+    "queue.buffering.max.kbytes": BUFFER_BYTES // 1024,
+    "queue.buffering.max.messages": 10_000_000,
+}
+"""The tuned settings of confluent-kafka."""
+
 SETTINGS: dict[str, dict[str, object]] = {
     "aiokafka": {
         "client": "aiokafka on uvloop: await producer.send(), linger 10 ms, batches of 1 MiB, acks=all"
@@ -63,18 +74,7 @@ def confluent(options: argparse.Namespace) -> dict[str, float]:
     from confluent_kafka import Producer
 
     values = [os.urandom(options.size) for _ in range(VALUES)]
-    producer = Producer(
-        {
-            "bootstrap.servers": options.address,
-            "acks": "all",
-            "linger.ms": LINGER_MS,
-            "batch.size": BATCH_BYTES,
-            "batch.num.messages": 1_000_000,
-            "message.max.bytes": 2 * BATCH_BYTES,
-            "queue.buffering.max.kbytes": BUFFER_BYTES // 1024,
-            "queue.buffering.max.messages": 10_000_000,
-        }
-    )
+    producer = Producer({"bootstrap.servers": options.address, **PRODUCER})
 
     def spend(seconds: float) -> dict[str, float]:
         span, sent = Span(seconds), 0

@@ -57,10 +57,7 @@ def java() -> str:
 @cache
 def jars() -> Path:
     """The folder with Kafka's jars and our class, fetched and compiled once; raises `Missing`."""
-    tools = {name: shutil.which(name) for name in ("mvn", "javac")}
-    for name, path in tools.items():
-        if path is None:
-            raise Missing(f"there is no {name}; Kafka needs Maven and a Java development kit, 17 or newer")
+    javac = _tool("javac")
     if importlib.util.find_spec("confluent_kafka") is None:
         raise Missing(
             "the Python package confluent-kafka, which makes the topics, is not installed "
@@ -69,16 +66,29 @@ def jars() -> Path:
     java()
 
     def build(folder: Path) -> None:
-        run(
-            [
-                str(tools["mvn"]), "-q", "-B", "-f", str(POM), "dependency:copy-dependencies",
-                f"-DoutputDirectory={folder}",
-            ],
-            seconds_max=BUILD_SECONDS_MAX,
-        )  # fmt: skip
-        run([str(tools["javac"]), "-cp", f"{folder}/*", "-d", str(folder), str(LOAD)])
+        fetch(POM, folder)
+        run([javac, "-cp", f"{folder}/*", "-d", str(folder), str(LOAD)])
 
+    _tool("mvn")
     return built("kafka", [POM, LOAD], build)
+
+
+def fetch(pom: Path, folder: Path) -> None:
+    """Fetches the jars that a project depends on; raises `Missing`."""
+    run(
+        [
+            _tool("mvn"), "-q", "-B", "-f", str(pom), "dependency:copy-dependencies",
+            f"-DoutputDirectory={folder}",
+        ],
+        seconds_max=BUILD_SECONDS_MAX,
+    )  # fmt: skip
+
+
+def _tool(name: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        raise Missing(f"there is no {name}; Kafka needs Maven and a Java development kit, 17 or newer")
+    return found
 
 
 def java_command(*arguments: object, heap: str = HEAP) -> list[str]:
@@ -106,12 +116,12 @@ class Topics(ABC):
     def pids(self) -> list[int]:
         """The process ids of the brokers."""
 
-    def create(self, topic: str, *, fsync: bool) -> None:
-        """Makes a topic of one partition. `fsync`: flush each batch (log.flush.interval.messages=1)."""
-        self.create_all([topic], fsync=fsync)
+    def create(self, topic: str, *, fsync: bool, partitions: int = 1) -> None:
+        """Makes a topic. `fsync`: flush each batch (log.flush.interval.messages=1)."""
+        self.create_all([topic], fsync=fsync, partitions=partitions)
 
-    def create_all(self, topics: list[str], *, fsync: bool) -> None:
-        """Makes topics in one request."""
+    def create_all(self, topics: list[str], *, fsync: bool, partitions: int = 1) -> None:
+        """Makes topics in one request, each with so many partitions."""
         config = {"file.delete.delay.ms": "0"}
         if fsync:
             config["flush.messages"] = "1"
@@ -119,7 +129,7 @@ class Topics(ABC):
             config["min.insync.replicas"] = str(MIN_ISR)
         wanted = [
             _admin_api().NewTopic(
-                topic, num_partitions=1, replication_factor=self.replicas, config=config
+                topic, num_partitions=partitions, replication_factor=self.replicas, config=config
             )
             for topic in topics
         ]  # fmt: skip
