@@ -20,6 +20,7 @@ from tidelog_spark.jobs.ingest import Attempt
 from tidelog_spark.jobs.loading import from_document
 from tidelog_spark.jobs.moments import tidelog_class
 from tidelog_spark.jobs.reporting import Report
+from tidelog_spark.jobs.stopping import Stop
 from tidelog_spark.lake.journal import LakeConflict
 
 pytestmark = pytest.mark.timeout(300)
@@ -41,7 +42,7 @@ def run(spark: SparkSession, broker: BrokerProcess, tmp_path: Path) -> Run:
             }
         )
         report = Report(tmp_path / "report.json")
-        attempt = Attempt(spark, job, report)
+        attempt = Attempt(spark, job, report, Stop())
         try:
             attempt.run()
         except Exception as error:

@@ -20,6 +20,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tidelog.errors import InvalidRequest
 from tidelog_spark.jobs.config import Job, PartitionBy
 from tidelog_spark.jobs.reporting import Report, say
+from tidelog_spark.jobs.stopping import Stop
 from tidelog_spark.lake.batches import REPORT_DDL, Batches, Order, Target, stage
 from tidelog_spark.lake.folders import TIME_COLUMN, Partitioning, Time
 from tidelog_spark.lake.parquet import DeadLetters, ParquetLake
@@ -40,8 +41,8 @@ CREDENTIALS_FILE: Final = "AWS_SHARED_CREDENTIALS_FILE"
 class Attempt:
     """A query from its start to its end."""
 
-    def __init__(self, spark: SparkSession, job: Job, report: Report) -> None:
-        self._spark, self._job, self._report = spark, job, report
+    def __init__(self, spark: SparkSession, job: Job, report: Report, stop: Stop) -> None:
+        self._spark, self._job, self._report, self._stop = spark, job, report, stop
         self._batches: Batches | None = None
         self._last_progress = -1
         self.failure: Exception | None = None
@@ -50,10 +51,11 @@ class Attempt:
         """Batches that this attempt finished."""
 
     def run(self) -> None:
-        """Returns when the query has ended by itself; raises what ended it."""
+        """Returns when the query has ended by itself; raises what ended it, or `Stopped`."""
         query = self._start()
         try:
             while not query.awaitTermination(PROGRESS_SECONDS):
+                self._stop.check()
                 self._tell(query)
             self._tell(query)
         finally:
