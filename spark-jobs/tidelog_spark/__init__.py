@@ -16,6 +16,7 @@ the broker.
 - `sink`      writes the rows of a query, each once; `sink_options` its options, `sink_rows` its rows
 - `cluster`   the connections of this process
 - `schema`    the columns of the rows
+- `payload`   values of a format with a schema, decoded to columns
 - `session`   a Spark session on this machine; `java` the runtime for it
 - `lake`      micro-batches as files, each row once: Parquet and Iceberg
 - `jobs`      jobs that run as programs

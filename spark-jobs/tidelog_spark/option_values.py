@@ -2,7 +2,7 @@
 
 `Given` has the options that a user gave, with names compared without case as in Spark. Each method reads one
 option and raises `InvalidRequest` with one sentence that names the option, its value, and what is right.
-`options` uses it for reads.
+`options` uses it for reads, `sink_options` for writes.
 """
 
 from __future__ import annotations

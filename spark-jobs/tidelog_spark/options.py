@@ -2,7 +2,8 @@
 
 The names and values are those of Spark's Kafka connector where the two do the same thing. An unknown
 option, or one of the other kind of read, is refused: a misspelt `startingOffset` must not read a stream
-from the wrong offset. Pure: it turns strings into values (`option_values`, `points`). `positions` turns
+from the wrong offset. Pure: it turns strings into values (`option_values`, `points`, `pruning`,
+`payload`). `positions` turns
 starts and ends into offsets; `source` passes the options on.
 """
 
@@ -14,6 +15,8 @@ from typing import Any, Final
 
 from tidelog.errors import InvalidRequest
 from tidelog_spark.option_values import Given
+from tidelog_spark.payload import NAMES as PAYLOAD_NAMES
+from tidelog_spark.payload import Payload, parse_payload
 from tidelog_spark.points import Bound, Edge, check_order, check_streams, ending, starting
 from tidelog_spark.pruning import Pruning, pruning
 from tidelog_spark.refused_options import refusal
@@ -52,6 +55,7 @@ NAMES: Final = (
     "subjectFilter",
     "key",
     "keys",
+    *PAYLOAD_NAMES,
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
     "fetchTimeoutMs",
@@ -141,6 +145,8 @@ class Options:
     headers: bool = False
     """Whether the schema has a column for headers."""
     pruning: Pruning = field(default_factory=Pruning)
+    payload: Payload | None = None
+    """How values are decoded; None: they stay bytes."""
 
 
 def parse_batch(given: Mapping[str, str]) -> Options:
@@ -179,6 +185,7 @@ def _parse(values: Given) -> Options:
         if chosen.pattern is None:
             check_streams(bound, chosen.streams)
     headers = values.boolean("includeHeaders", default=False)
+    payload = parse_payload(values)
     strategy = values.choice("startingOffsetsByTimestampStrategy", ("error", "latest"), default="error")
     return Options(
         servers=servers_in(values),
@@ -194,7 +201,8 @@ def _parse(values: Given) -> Options:
         retries=_retries(values),
         fail_on_data_loss=values.boolean("failOnDataLoss", default=True),
         headers=headers,
-        pruning=pruning(values, headers=headers),
+        pruning=pruning(values, headers=headers, bad_records=payload is not None and payload.has_column),
+        payload=payload,
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 from tidelog.errors import InvalidRequest
 from tidelog.model import Projection
 from tidelog_spark.option_values import Given
+from tidelog_spark.payload import BAD_RECORD
 
 ROW_COLUMNS: Final = (
     "key",
@@ -25,7 +26,7 @@ ROW_COLUMNS: Final = (
     "leader_epoch",
     "headers",
 )
-"""The columns of a row in Spark (`schema`)."""
+"""The columns of a row in Spark (`schema`), without the one for bad records."""
 
 STORED_COLUMNS: Final = ("key", "value", "headers", "subject", "timestamp")
 """Those that brokers store. The others are made in the task."""
@@ -36,7 +37,7 @@ class Pruning:
     """What brokers send. Empty fields: everything."""
 
     columns: tuple[str, ...] = ()
-    """Of `ROW_COLUMNS`, in the order of the row."""
+    """Of `ROW_COLUMNS`, and the one for bad records, in the order of the row."""
     subjects: tuple[str, ...] = ()
     """NATS subjects with wildcards; only records whose subject matches one of them."""
     keys: tuple[bytes, ...] = ()
@@ -55,25 +56,41 @@ class Pruning:
         return settings
 
 
-def pruning(values: Given, *, headers: bool) -> Pruning:
-    """The pruning options; raises `InvalidRequest` for a value that is not allowed."""
-    found = Pruning(_columns(values, headers=headers), _subjects(values), _keys(values))
+def pruning(values: Given, *, headers: bool, bad_records: bool) -> Pruning:
+    """The pruning options; raises `InvalidRequest` for a value that is not allowed.
+
+    `headers`, `bad_records`: whether other options ask for these columns.
+    """
+    found = Pruning(
+        _columns(values, headers=headers, bad_records=bad_records), _subjects(values), _keys(values)
+    )
     if found.subjects or found.keys:
         Projection(subject_filter=found.subjects, keys=found.keys)
     return found
 
 
-def _columns(values: Given, *, headers: bool) -> tuple[str, ...]:
+def _columns(values: Given, *, headers: bool, bad_records: bool) -> tuple[str, ...]:
     if "columns" not in values:
         return ()
     columns = values.names("columns")
-    unknown = [name for name in columns if name not in ROW_COLUMNS]
+    if BAD_RECORD in columns and not bad_records:
+        raise InvalidRequest(
+            f"columns names {BAD_RECORD}, but this column exists only with badRecords=column; set badRecords "
+            f"to 'column', or remove {BAD_RECORD} from columns"
+        )
+    known = (*ROW_COLUMNS, BAD_RECORD) if bad_records else ROW_COLUMNS
+    unknown = [name for name in columns if name not in known]
     if unknown or not columns:
-        raise values.wrong("columns", f"names of columns with commas between them: {', '.join(ROW_COLUMNS)}")
+        raise values.wrong("columns", f"names of columns with commas between them: {', '.join(known)}")
     if headers and "headers" not in columns:
         raise InvalidRequest(
             "includeHeaders is 'true', but columns does not name headers; add headers to columns, or remove "
             "includeHeaders"
+        )
+    if bad_records and BAD_RECORD not in columns:
+        raise InvalidRequest(
+            f"badRecords is 'column', but columns does not name {BAD_RECORD}; add {BAD_RECORD} to columns, "
+            "or set badRecords to 'fail' or 'drop'"
         )
     return columns
 

@@ -22,6 +22,7 @@ from tidelog_spark.byte_limits import cut
 from tidelog_spark.cluster import Cluster
 from tidelog_spark.offsets import Range
 from tidelog_spark.options import Options
+from tidelog_spark.payload import stored_schema, with_payload
 from tidelog_spark.positions import REMEDY
 
 ROWS_WANTED: Final = 8192
@@ -52,6 +53,20 @@ def splits(ranges: Sequence[Range], options: Options) -> list[InputPartition]:
         ranges = cut(ranges, limits.bytes_max, lambda starts: brokers.find(starts, options.retries))
     pieces = planning.split(ranges, records_max=limits.records_max, partitions_min=limits.partitions_min)
     return [Split(piece) for piece in pieces]
+
+
+def read_rows(
+    brokers: Cluster, piece: Range, schema: pa.Schema, options: Options
+) -> Iterator[pa.RecordBatch]:
+    """The rows of `piece`: the records of `read_range`, their values decoded as the options say.
+
+    Raises `BadRecord` if a value cannot be decoded and bad records must fail.
+    """
+    if options.payload is None:
+        yield from read_range(brokers, piece, schema, options)
+        return
+    for batch in read_range(brokers, piece, stored_schema(schema), options):
+        yield with_payload(batch, schema, options.payload, str(piece.key))
 
 
 def read_range(

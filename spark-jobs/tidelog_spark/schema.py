@@ -26,6 +26,7 @@ from pyspark.sql.types import (
 )
 
 from tidelog.errors import InvalidRequest
+from tidelog_spark.payload import BAD_RECORD, Payload
 
 _HEADER = StructType([StructField("key", StringType(), nullable=False), StructField("value", BinaryType())])
 
@@ -43,21 +44,26 @@ _COLUMNS: Final = (
     StructField("leader_epoch", LongType(), nullable=False),
 )
 
+_BAD_RECORD: Final = StructField(
+    BAD_RECORD, StructType([StructField("value", BinaryType()), StructField("reason", StringType())])
+)
 
-def row_schema(*, headers: bool, columns: Sequence[str] = ()) -> StructType:
+
+def row_schema(*, headers: bool, columns: Sequence[str] = (), payload: Payload | None = None) -> StructType:
     """The columns of a read without a schema of the user; with `columns` these, in this order."""
+    known = _known(payload)
     if columns:
-        known = {field.name: field for field in (*_COLUMNS, _HEADERS)}
         return StructType([known[name] for name in columns])
-    return StructType([*_COLUMNS, _HEADERS] if headers else list(_COLUMNS))
+    return StructType([field for name, field in known.items() if headers or name != _HEADERS.name])
 
 
-def check_schema(wanted: StructType, columns: Sequence[str] = ()) -> None:
+def check_schema(wanted: StructType, columns: Sequence[str] = (), payload: Payload | None = None) -> None:
     """Raises `InvalidRequest` unless every column of `wanted` exists and has its type.
 
-    `columns`: the value of the option with this name; empty: not given.
+    `columns`: the value of the option with this name; empty: not given. A schema must have the column for
+    bad records if the options ask for it: without it nothing would tell a bad record from a tombstone.
     """
-    known = {field.name: field for field in (*_COLUMNS, _HEADERS)}
+    known = _known(payload)
     if not wanted.fields:
         raise InvalidRequest(f"the schema has no columns; give at least one of {', '.join(known)}")
     for field in wanted.fields:
@@ -72,6 +78,21 @@ def check_schema(wanted: StructType, columns: Sequence[str] = ()) -> None:
         if not _same_type(field.dataType, ours.dataType):
             have, want = ours.dataType.simpleString(), field.dataType.simpleString()
             raise InvalidRequest(f"the column {field.name} is {have}, not {want}; cast it after reading")
+    if BAD_RECORD in known and BAD_RECORD not in wanted.names:
+        raise InvalidRequest(
+            f"badRecords is 'column', but the schema has no column {BAD_RECORD}; add {BAD_RECORD} "
+            f"{_BAD_RECORD.dataType.simpleString()}, or set badRecords to 'fail' or 'drop'"
+        )
+
+
+def _known(payload: Payload | None) -> dict[str, StructField]:
+    """Every column that rows may have, in their order."""
+    known = {field.name: field for field in _COLUMNS}
+    if payload is not None:
+        known["value"] = StructField("value", payload.schema)
+        if payload.has_column:
+            known[BAD_RECORD] = _BAD_RECORD
+    return known | {_HEADERS.name: _HEADERS}
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:

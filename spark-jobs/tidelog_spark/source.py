@@ -16,7 +16,7 @@ from tidelog_spark.offsets import ranges_between
 from tidelog_spark.options import Options, parse, parse_batch, parse_stream
 from tidelog_spark.points import Bound, Edge
 from tidelog_spark.positions import check_order, marks_at, reachable
-from tidelog_spark.reader import Split, read_range, splits
+from tidelog_spark.reader import Split, read_rows, splits
 from tidelog_spark.schema import arrow_schema, check_schema, row_schema
 from tidelog_spark.sink import TidelogBatchWriter, TidelogStreamWriter
 from tidelog_spark.sink_options import check_batch_write, check_stream_write, parse_sink
@@ -35,16 +35,16 @@ class TidelogDataSource(DataSource):
 
     def schema(self) -> StructType:
         options = parse(self.options)
-        return row_schema(headers=options.headers, columns=options.pruning.columns)
+        return row_schema(headers=options.headers, columns=options.pruning.columns, payload=options.payload)
 
     def reader(self, schema: StructType) -> TidelogReader:
         options = parse_batch(self.options)
-        check_schema(schema, options.pruning.columns)
+        check_schema(schema, options.pruning.columns, options.payload)
         return TidelogReader(options, schema)
 
     def streamReader(self, schema: StructType) -> TidelogStreamReader:  # noqa: N802 - PySpark's name
         options = parse_stream(self.options)
-        check_schema(schema, options.pruning.columns)
+        check_schema(schema, options.pruning.columns, options.payload)
         return TidelogStreamReader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> TidelogBatchWriter:
@@ -90,6 +90,6 @@ class TidelogReader(DataSourceReader):
         # If there is nothing to read, PySpark adds a partition of its own.
         if not isinstance(partition, Split):
             return iter(())
-        return read_range(
+        return read_rows(
             cluster.of(self._options.servers), partition.piece, arrow_schema(self._schema), self._options
         )

@@ -33,7 +33,7 @@ from tidelog_spark.offsets import Mark, Offsets, PartitionKey, from_document, ra
 from tidelog_spark.options import Options
 from tidelog_spark.points import Bound, Edge
 from tidelog_spark.positions import REMEDY, Reach, marks_at, reachable, with_epochs
-from tidelog_spark.reader import Split, read_range, splits
+from tidelog_spark.reader import Split, read_rows, splits
 from tidelog_spark.schema import arrow_schema
 from tidelog_spark.trigger_gate import TriggerGate
 
@@ -136,7 +136,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, Split):
             return iter(())
-        return read_range(
+        return read_rows(
             cluster.of(self._options.servers), partition.piece, arrow_schema(self._schema), self._options
         )
 

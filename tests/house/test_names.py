@@ -20,6 +20,10 @@ NEIGHBOURS = re.compile(r"\bNeighbours?\b.*?(?:\.(?=\s|$)|\Z)", re.DOTALL)
 MAP_ENTRY = re.compile(r"^- ((?:`[^`]+`(?:, | and )?)+)", re.MULTILINE)
 
 NOT_MODULES = {
+    "sink.iceberg.catalog": "a key of a job's configuration",
+    "sink.iceberg.table": "a key of a job's configuration",
+    "sink.parquet.compactSmallFiles": "a key of a job's configuration",
+    "sink.parquet.path": "a key of a job's configuration",
     "config.partitions": "a field of a stream's configuration",
     "history.jsonl": "a file",
     "nats.enabled": "a value of the chart",

@@ -203,8 +203,12 @@ def test_a_continuous_driver_that_ended_is_replaced_by_another_one(plane: Contro
     wait_until(lambda: len(jobs(plane, "flow")) == 2, "the second driver is there")
     second = plane.object("Job", "flow-2")
     assert second["metadata"]["annotations"]["tidelog.io/failures"] == "1"
-    events = plane.kubectl("get", "events", "--field-selector", "reason=RunFailed", "-o", "json")
-    assert "The run flow-1 failed. No broker answers." in events
+
+    def told() -> bool:
+        events = plane.kubectl("get", "events", "--field-selector", "reason=RunFailed", "-o", "json")
+        return "The run flow-1 failed. No broker answers." in events
+
+    wait_until(told, "an event says why")
 
 
 def test_a_wrong_configuration_is_not_tried_again_before_it_changes(plane: ControlPlane) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from tidelog import blocking
 from tidelog.errors import OffsetOutOfRange
 from tidelog_spark.jobs.ingest import Attempt
 from tidelog_spark.jobs.loading import from_document
-from tidelog_spark.jobs.moments import tidelog_class
+from tidelog_spark.jobs.moments import passes, tidelog_class
 from tidelog_spark.jobs.reporting import Report
 from tidelog_spark.jobs.stopping import Stop
 from tidelog_spark.lake.journal import LakeConflict
@@ -32,13 +32,20 @@ Run = Callable[..., Report]
 def run(spark: SparkSession, broker: BrokerProcess, tmp_path: Path) -> Run:
     """Runs a job to its end in the session; raises what a batch raised, or else Spark's error."""
 
-    def ingest(name: str, sink: dict[str, Any], checkpoint: str = "checkpoint", **options: str) -> Report:
+    def ingest(
+        name: str,
+        sink: dict[str, Any],
+        checkpoint: str = "checkpoint",
+        more: Mapping[str, Any] | None = None,
+        **options: str,
+    ) -> Report:
         job = from_document(
             {
                 "servers": broker.address,
                 "source": {"streams": [name], "options": options},
                 "sink": sink,
                 "checkpoint": str(tmp_path / checkpoint),
+                **(more or {}),
             }
         )
         report = Report(tmp_path / "report.json")
@@ -125,3 +132,26 @@ def test_lost_records_end_the_job_with_an_error_that_is_not_tried_again(
     with pytest.raises(Exception, match="begins at offset 60") as failure:
         run(name, sink)
     assert tidelog_class(failure.value) is OffsetOutOfRange
+
+
+def test_a_record_that_cannot_be_decoded_becomes_a_dead_letter_or_ends_the_job(
+    log: blocking.Client, stream: Callable[..., str], run: Run, tmp_path: Path
+) -> None:
+    name = stream()
+    with log.producer(name) as producer:
+        for value in (b'{"id": 1}', b"oops", None, b'{"id": 2}'):
+            producer.send(value)
+    dead, lake = tmp_path / "dead", tmp_path / "lake"
+    sink = {"parquet": {"path": str(lake)}}
+    json_values = {"format": "json", "schema": "id bigint"}
+    with pytest.raises(Exception, match=f"{name}/0 at offset 1 cannot be decoded") as failure:
+        run(name, sink, more={"value": json_values})
+    assert not passes(failure.value)
+    assert tidelog_class(failure.value) is None
+    letters = {"value": json_values | {"badRecords": "deadLetter"}, "deadLetter": {"path": str(dead)}}
+    assert run(name, sink, more=letters).rows == 3
+    rows = ds.dataset(str(lake)).to_table().sort_by("offset")
+    assert "_bad_record" not in rows.column_names
+    assert rows["value"].to_pylist() == [{"id": 1}, None, {"id": 2}]
+    (letter,) = ds.dataset(str(dead), partitioning="hive").to_table().to_pylist()
+    assert (letter["stream"], letter["offset"], letter["_bad_record"]["value"]) == (name, 1, b"oops")

@@ -16,10 +16,12 @@ from tidelog_spark.options import (
     parse_batch,
     parse_stream,
 )
+from tidelog_spark.payload import BadRecords
 from tidelog_spark.points import Bound, Edge, Moment
 from tidelog_spark.pruning import Pruning
 
 GIVEN = {SERVERS: "localhost:9210", "subscribe": "orders"}
+JSON = {"valueFormat": "json", "valueSchema": "id bigint"}
 
 
 def test_names_and_addresses_are_lists_with_commas_and_names_count_once() -> None:
@@ -111,6 +113,14 @@ def test_columns_subjects_and_keys_are_pruned_by_brokers() -> None:
     assert parse({**GIVEN, "keys": '["ä", "b", "ä"]'}).pruning == Pruning(keys=("ä".encode(), b"b"))
 
 
+def test_values_of_a_format_have_a_schema_and_raw_values_have_none() -> None:
+    payload = parse({**GIVEN, **JSON, "BADRECORDS": "Drop", "columns": "offset"}).payload
+    assert payload is not None
+    assert payload.schema.simpleString() == "struct<id:bigint>"
+    assert payload.bad_records is BadRecords.DROP
+    assert parse({**GIVEN, "valueFormat": "RAW"}).payload is None
+
+
 def test_retries_and_the_time_of_a_fetch_are_the_users() -> None:
     given = {"fetchOffset.numRetries": "0", "fetchOffset.retryIntervalMs": "0", "fetchTimeoutMs": "1500"}
     assert parse({**GIVEN, **given}).retries == Retries(0, 0.0, 1.5)
@@ -178,6 +188,12 @@ def test_an_option_of_the_kafka_connector_is_refused_with_what_to_use(name: str,
         ({"columns": "key,topic"}, "key,topic"),
         ({"columns": " , "}, "columns"),
         ({"columns": "key", "includeHeaders": "true"}, "add headers to columns"),
+        ({"columns": "key,_bad_record"}, "exists only with badRecords=column"),
+        ({**JSON, "badRecords": "column", "columns": "key,value"}, "add _bad_record to columns"),
+        ({**JSON, "badRecords": "column", "columns": "topic"}, "leader_epoch, headers, _bad_record"),
+        ({**JSON, "badRecords": "skip"}, "badRecords is 'skip'"),
+        ({"valueFormat": "avro"}, "it must be 'raw' or 'json'"),
+        ({"valueFormat": "raw", "timestampUnit": "ms"}, "timestampUnit has an effect only with"),
         ({"subjectFilter": " "}, "subjectFilter"),
         ({"subjectFilter": "orders.>.x"}, "orders.>.x"),
         ({"key": "a", "keys": '["b"]'}, "given together"),

@@ -16,9 +16,10 @@ from tidelog.model import Position
 from tidelog.records import BatchHeader, decode_batch, encode_batch, to_columns
 from tidelog_spark.cluster import Cluster
 from tidelog_spark.offsets import PartitionKey, Range
-from tidelog_spark.options import Chosen, Options, Retries
+from tidelog_spark.options import SERVERS, Chosen, Options, Retries, parse
+from tidelog_spark.payload import BadRecord
 from tidelog_spark.pruning import Pruning
-from tidelog_spark.reader import ROWS_WANTED, assemble, read_range
+from tidelog_spark.reader import ROWS_WANTED, assemble, read_range, read_rows
 from tidelog_spark.schema import arrow_schema, row_schema
 
 ORDERS = UUID(int=1).bytes
@@ -203,3 +204,63 @@ def test_brokers_are_asked_for_the_stored_columns_of_the_row(
     pruning: Pruning, names: tuple[str, ...], settings: Any
 ) -> None:
     assert pruning.reader_settings(names) == ({"columns": settings} if settings else {})
+
+
+TYPED = {SERVERS: "a:1", "subscribe": "orders", "valueFormat": "json", "valueSchema": "n int"}
+GOOD, BAD = b'{"n": 1}', b"oops"
+
+
+def _rows(options: Options, *values: bytes | None, deltas: Sequence[int]) -> tuple[list[Any], dict[str, Any]]:
+    """The rows of one batch from offset 12 that a broker filtered, and what it was asked for."""
+    fake = _FakeCluster([_batch(12, _values(*values), deltas=deltas)], end=Position(900, 1))
+    schema = row_schema(headers=False, columns=options.pruning.columns, payload=options.payload)
+    batches = list(read_rows(cast(Cluster, fake), _piece(10, 900), arrow_schema(schema), options))
+    assert all(batch.schema.equals(arrow_schema(schema)) for batch in batches)
+    return [row for batch in batches for row in batch.to_pylist()], fake.pruning[0]
+
+
+@pytest.mark.parametrize(
+    ("columns", "mode", "asked", "rows"),
+    [
+        (
+            "offset,value",
+            "drop",
+            ["value"],
+            [{"offset": 12, "value": {"n": 1}}, {"offset": 19, "value": None}],
+        ),
+        ("timestamp,partition", "drop", ["value", "timestamp"], None),
+        (
+            "_bad_record,offset",
+            "column",
+            ["value"],
+            [
+                {"_bad_record": None, "offset": 12},
+                {
+                    "_bad_record": {
+                        "value": BAD,
+                        "reason": "the value is not JSON: Expecting value: line 1 column 1 (char 0)",
+                    },
+                    "offset": 15,
+                },
+                {"_bad_record": None, "offset": 19},
+            ],
+        ),
+    ],
+)
+def test_brokers_filter_and_send_values_that_tasks_decode(
+    columns: str, mode: str, asked: list[str], rows: list[Any] | None
+) -> None:
+    options = parse({**TYPED, "columns": columns, "badRecords": mode, "subjectFilter": "orders.*.eu"})
+    found, settings = _rows(options, GOOD, BAD, None, deltas=[0, 3, 7])
+    assert settings == {"columns": asked, "subject_filter": ["orders.*.eu"]}
+    assert len(found) == (2 if mode == "drop" else 3)
+    assert rows is None or found == rows
+
+
+def test_a_bad_record_fails_a_read_that_does_not_want_values() -> None:
+    options = parse({**TYPED, "columns": "partition", "key": "k"})
+    with pytest.raises(BadRecord, match="orders/2 at offset 15 cannot be decoded"):
+        _rows(options, GOOD, BAD, deltas=[0, 3])
+    found, settings = _rows(options, GOOD, GOOD, deltas=[0, 3])
+    assert found == [{"partition": 2}] * 2
+    assert settings == {"columns": ["value"], "keys": [b"k"]}

@@ -18,8 +18,8 @@ from tidelog_broker.hosting.broker import Broker
 from tidelog_broker.quorum.quorum_controller import QuorumController
 from tidelog_proto import log_pb2 as pb
 
-PARTITIONS_MAX: Final = 10_000
-"""Partitions of one DescribeSink request."""
+PARTITIONS_MAX: Final = 1_000
+"""Partitions of one DescribeSink request; each may have many tasks."""
 
 
 class SinkRequests:

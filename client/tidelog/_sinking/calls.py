@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from tidelog import wire
 from tidelog._connecting.broker_channel import BrokerChannel, on
@@ -18,6 +18,9 @@ from tidelog.model import StreamDescription, id_text
 from tidelog_proto import log_pb2
 
 T = TypeVar("T")
+
+ASKED_MAX: Final = 100
+"""Partitions of one DescribeSink request. The answer has some bytes for each task in each of them."""
 
 
 class TaskRows(NamedTuple):
@@ -113,7 +116,11 @@ class SinkCalls:
             for number in range(len(fresh.partitions)):
                 if number not in found:
                     by_leader.setdefault(self._metadata.leader_address(fresh, number), []).append(number)
-            asked = [self._at(address, numbers, batch, task, found) for address, numbers in by_leader.items()]
+            asked = [
+                self._at(address, numbers[at : at + ASKED_MAX], batch, task, found)
+                for address, numbers in by_leader.items()
+                for at in range(0, len(numbers), ASKED_MAX)
+            ]
             failures = [
                 error for error in await asyncio.gather(*asked, return_exceptions=True) if error is not None
             ]

@@ -25,14 +25,12 @@ from tidelog_spark.lake.batches import REPORT_DDL, Batches, Order, Target, stage
 from tidelog_spark.lake.folders import TIME_COLUMN, Partitioning, Time
 from tidelog_spark.lake.parquet import DeadLetters, ParquetLake
 from tidelog_spark.lake.stores import ObjectStore, folder_at
+from tidelog_spark.payload import BAD_RECORD
 from tidelog_spark.session import local_session
 from tidelog_spark.source import register
 
 PROGRESS_SECONDS: Final = 1
 """How often the driver looks whether the query has ended or has finished a batch."""
-
-ERROR_COLUMN: Final = "_error"
-"""The column of the source that says why a value cannot be decoded."""
 
 CREDENTIALS_FILE: Final = "AWS_SHARED_CREDENTIALS_FILE"
 """Where the AWS libraries, in Python and in Java, look for a file with credentials."""
@@ -95,7 +93,7 @@ class Attempt:
             folder = folder_at(job.dead_letter.path, store_of(job))
             by_day = Partitioning(Time.DAY if TIME_COLUMN in schema.names else Time.NONE)
             dead = DeadLetters(folder, by_day, query)
-        batches = Batches(target_of(job, query), dead, ERROR_COLUMN if dead else None)
+        batches = Batches(target_of(job, query), dead, BAD_RECORD if dead else None)
         batches.open(schema)
         say("opened", query=query, columns=schema.names)
         return batches

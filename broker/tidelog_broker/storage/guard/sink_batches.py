@@ -27,8 +27,8 @@ from tidelog.records.layout import SinkTask
 SINKS_MAX: Final = 1_000
 """Sinks that are remembered per partition."""
 
-TASKS_MAX: Final = 100_000
-"""Tasks of one sink's batch that may write to a partition, as many as Spark plans for one read."""
+TASKS_MAX: Final = 10_000
+"""Tasks of one sink's batch that may write to a partition: so many are listed in a turn of an event loop."""
 
 WINDOW_BATCHES: Final = 5
 """Batches remembered, and allowed in flight, per task and partition (R8)."""
