@@ -172,11 +172,7 @@ def test_a_streaming_query_copies_each_record_once_and_again_after_a_lost_commit
 
     run()
     assert numbers(log, target) == list(range(300))
-    last = max(
-        (tmp_path / "commits").iterdir(), key=lambda file: int(file.name) if file.name.isdigit() else -1
-    )
-    last.unlink()
-    (last.parent / f".{last.name}.crc").unlink()
+    _lose_the_last_commit(tmp_path)
     run()
     assert numbers(log, target) == list(range(300))
 
@@ -214,3 +210,63 @@ def test_an_old_sink_id_under_a_new_checkpoint_ends_the_query(
         run("second").awaitTermination()
 
     assert numbers(log, target) == list(range(20))
+
+
+def _lose_the_last_commit(checkpoint: Path) -> None:
+    """As if the driver had died behind the last row of the last batch."""
+    numbers = [int(file.name) for file in (checkpoint / "commits").iterdir() if file.name.isdigit()]
+    for name in (f"{max(numbers)}", f".{max(numbers)}.crc"):
+        (checkpoint / "commits" / name).unlink()
+
+
+@pytest.mark.long
+def test_other_tasks_in_a_batch_that_runs_again_end_the_query(
+    spark: SparkSession,
+    broker: BrokerProcess,
+    stream: Callable[..., str],
+    log: blocking.Client,
+    tmp_path: Path,
+) -> None:
+    source, target = stream(1), stream(2)
+    with log.producer(source) as producer:
+        for number in range(300):
+            producer.send_nowait(b"%d" % number)
+    copy(spark, broker, source, target, tmp_path).awaitTermination()
+    _lose_the_last_commit(tmp_path)
+
+    with pytest.raises(PySparkException, match=r"again with other rows|does not stand in stream"):
+        copy(spark, broker, source, target, tmp_path, minPartitions="4").awaitTermination()
+
+
+@pytest.mark.long
+def test_a_changed_number_of_shuffle_partitions_does_not_change_a_batch_that_runs_again(
+    spark: SparkSession,
+    broker: BrokerProcess,
+    stream: Callable[..., str],
+    log: blocking.Client,
+    tmp_path: Path,
+) -> None:
+    source, target = stream(1), stream(2)
+    with log.producer(source) as producer:
+        for number in range(300):
+            producer.send_nowait(b"%d" % number)
+
+    def run() -> None:
+        rows = spark.readStream.format("tidelog").option(SERVERS, broker.address)
+        rows = rows.option("subscribe", source).option("startingOffsets", "earliest")
+        shuffled = rows.load().select("value").repartition("value")
+        writer = shuffled.writeStream.format("tidelog").option(SERVERS, broker.address)
+        writer = writer.option("stream", target).option("checkpointLocation", str(tmp_path))
+        writer.trigger(availableNow=True).start().awaitTermination()
+
+    before = spark.conf.get("spark.sql.shuffle.partitions")
+    assert before is not None
+    run()
+    _lose_the_last_commit(tmp_path)
+    try:
+        spark.conf.set("spark.sql.shuffle.partitions", "5")
+        run()
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", before)
+
+    assert numbers(log, target) == list(range(300))
