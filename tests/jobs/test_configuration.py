@@ -95,9 +95,11 @@ FAULTS: list[tuple[str, Any, str]] = [
     ("sink", {"iceberg": {"table": "a.b", "catalog": {"warehouse": "s3://b/w"}}}, "needs uri, such as"),
     ("sink.parquet", {"path": "s3://b/x", "compactSmallFiles": True}, "an object store cannot replace"),
     ("sink.parquet", {"path": "/x", "compactSmallFiles": True}, "so it needs partitionBy"),
-    ("deadLetter", {"stream": "dead"}, "dead letters cannot go to a stream yet"),
+    ("deadLetter", {"stream": "dead", "path": "/dead"}, "deadLetter: give either path or stream"),
+    ("deadLetter", {}, "deadLetter: give either path or stream"),
+    ("deadLetter", {"stream": "orders"}, "deadLetter needs value.badRecords: deadLetter"),
     ("deadLetter", {"path": "/dead"}, "deadLetter needs value.badRecords: deadLetter"),
-    ("value", {"format": "json", "badRecords": "deadLetter"}, "deadLetter.path is missing"),
+    ("value", {"format": "json", "badRecords": "deadLetter"}, "deadLetter is missing"),
     ("checkpoint", "/lake/orders/_checkpoint", "checkpoint must not be inside sink.parquet.path"),
     ("trigger", {"interval": "60"}, "'60' is not a time"),
     ("trigger", {"interval": "0s"}, "trigger.interval"),
@@ -114,6 +116,14 @@ def test_a_fault_is_named_in_one_sentence(key: str, value: Any, sentence: str) -
         from_document(changed(key, value))
     assert sentence in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_dead_letters_do_not_go_to_a_stream_that_the_job_reads() -> None:
+    value = {"format": "json", "schema": "id bigint", "badRecords": "deadLetter"}
+    job = from_document(JOB | {"value": value, "deadLetter": {"stream": "orders-dead"}})
+    assert job.source_options["badRecords"] == "column"
+    with pytest.raises(BadConfiguration, match=r"deadLetter\.stream must not be a stream that the job reads"):
+        from_document(JOB | {"value": value, "deadLetter": {"stream": "refunds"}})
 
 
 def test_all_faults_are_named_at_once() -> None:

@@ -16,7 +16,8 @@ from tidelog_spark.jobs import running
 from tidelog_spark.jobs.ingest import position
 from tidelog_spark.jobs.moments import passes
 from tidelog_spark.jobs.reporting import Report
-from tidelog_spark.jobs.running import Exit, exit_code_of, run_attempts
+from tidelog_spark.jobs.running import exit_code_of, run_attempts
+from tidelog_spark.jobs.stopping import Exit, Stop
 
 
 @dataclass
@@ -109,7 +110,7 @@ def test_what_only_people_can_mend_does_not_pass(error: Exception) -> None:
 def test_the_last_words_are_one_sentence_on_standard_error_and_in_the_file(
     error: TidelogError, code: Exit, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def work() -> None:
+    def work(stop: Stop) -> None:
         raise error
 
     assert exit_code_of(work, tmp_path / "words") == code
@@ -120,8 +121,38 @@ def test_the_last_words_are_one_sentence_on_standard_error_and_in_the_file(
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_ends_the_work_with_its_code(number: signal.Signals, code: int) -> None:
     before = signal.getsignal(number)
-    assert exit_code_of(lambda: os.kill(os.getpid(), number), None) == code
+    done: list[str] = []
+
+    def work(stop: Stop) -> None:
+        os.kill(os.getpid(), number)
+        done.append("a step that a signal does not break")
+        stop.wait(60)
+        done.append("never")
+
+    assert exit_code_of(work, None) == code
+    assert done == ["a step that a signal does not break"]
     assert signal.getsignal(number) is before
+
+
+def test_a_signal_after_the_last_look_still_counts() -> None:
+    assert exit_code_of(lambda stop: os.kill(os.getpid(), signal.SIGTERM), None) == 143
+
+
+def test_what_fails_after_a_signal_is_a_stop() -> None:
+    def work(stop: Stop) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise ConnectionResetError("the JVM got the signal, too")
+
+    assert exit_code_of(work, None) == 143
+
+
+def test_a_signal_counts_although_a_library_has_a_handler_of_its_own() -> None:
+    def work(stop: Stop) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        with stop.listening():
+            os.kill(os.getpid(), signal.SIGINT)
+
+    assert exit_code_of(work, None) == 130
 
 
 def test_a_reader_never_finds_half_a_report(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from tidelog_spark.lake.batches import Order, stage
 from tidelog_spark.lake.folders import Partitioning, Time
+from tidelog_spark.payload import BAD_RECORD
 
 QUERY = "0123456789abcdef"
 BY = Partitioning(Time.HOUR, ("region",))
@@ -18,7 +19,7 @@ SCHEMA = pa.schema(
         pa.field("offset", pa.int64(), nullable=False),
         pa.field("timestamp", pa.timestamp("us", "UTC"), nullable=False),
         pa.field("region", pa.string()),
-        pa.field("_error", pa.string()),
+        pa.field(BAD_RECORD, pa.struct({"value": pa.binary(), "reason": pa.string()})),
     ]
 )
 BATCH_ROWS = 12
@@ -35,7 +36,7 @@ def rows_of(batch: int) -> pa.RecordBatch:
                 "offset": number,
                 "timestamp": begin + timedelta(minutes=5 * (number % BATCH_ROWS)),
                 "region": ("a/b=c", None)[number % 3 // 2],
-                "_error": "not JSON" if number % BAD_EVERY == 0 else None,
+                BAD_RECORD: {"value": b"{", "reason": "no object"} if number % BAD_EVERY == 0 else None,
             }
             for number in numbers
         ],

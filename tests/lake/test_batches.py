@@ -19,6 +19,7 @@ from tidelog_spark.lake.iceberg import IcebergTable, TableName, catalog_properti
 from tidelog_spark.lake.journal import LakeConflict
 from tidelog_spark.lake.parquet import DeadLetters, ParquetLake
 from tidelog_spark.lake.stores import LocalFolder, ObjectStore
+from tidelog_spark.payload import BAD_RECORD
 
 
 class _Crash(BaseException):
@@ -62,7 +63,7 @@ KINDS = {"parquet": Kind(_lake, lambda folder: visible(folder / "lake")), "icebe
 def batches_of(kind: Kind, folder: Path) -> Batches:
     """A driver that has just started."""
     dead = DeadLetters(LocalFolder("dead", folder / "dead"), Partitioning(Time.DAY), QUERY)
-    started = Batches(kind.target(folder), dead, "_error")
+    started = Batches(kind.target(folder), dead)
     started.open(SCHEMA)
     return started
 
@@ -79,6 +80,19 @@ def test_good_rows_and_dead_letters_are_each_written_once(kind: Kind, tmp_path: 
     assert visible(tmp_path / "dead") == expected(3, bad=True)
     assert [outcome.counts["rows"] for outcome in outcomes] == [9, 9, 9]
     assert [outcome.counts["deadLetters"] for outcome in outcomes] == [3, 3, 3]
+
+
+def test_bad_records_for_a_stream_are_counted_and_sent_before_the_batch_counts(tmp_path: Path) -> None:
+    target = _lake(tmp_path)
+    driver = Batches(target, without_bad=True)
+    driver.open(SCHEMA)
+    sent: list[tuple[int, bool]] = []
+    outcome = driver.write(0, runner(0), lambda bad: sent.append((bad, target.decided(0) is None)))
+    again = driver.write(0, runner(0), lambda bad: sent.append((bad, False)))
+    assert sent == [(3, True)]
+    assert (outcome.counts["rows"], outcome.counts["deadLetters"]) == (9, 3)
+    assert again.counts == outcome.counts
+    assert visible(tmp_path / "lake") == expected(1, bad=False)
 
 
 def test_a_batch_that_runs_again_writes_nothing_and_counts_the_same(kind: Kind, tmp_path: Path) -> None:
@@ -134,6 +148,12 @@ def crash_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Callable[[], bo
     return arm
 
 
+@pytest.mark.parametrize(
+    "kind",
+    # A table takes seconds, because each of its commits loads the catalog.
+    ["parquet", pytest.param("iceberg", marks=pytest.mark.long)],
+    indirect=True,
+)
 def test_each_record_is_there_once_whichever_change_was_the_last(
     kind: Kind, tmp_path: Path, crash_at: Callable[[int], Callable[[], bool]]
 ) -> None:
@@ -196,7 +216,7 @@ def test_another_query_may_commit_to_the_table_in_the_middle_of_a_batch(tmp_path
     other.open(SCHEMA.remove(3))
 
     def without_errors(order: Order) -> Iterable[Mapping[str, Any]]:
-        for described in stage([rows_of(5).drop_columns(["_error"])], order):
+        for described in stage([rows_of(5).drop_columns([BAD_RECORD])], order):
             yield from described.to_pylist()
 
     def meanwhile(order: Order) -> Iterable[Mapping[str, Any]]:

@@ -43,7 +43,7 @@ def driver(server: S3Server, prefix: str, catalog: Path | None) -> Batches:
         properties = catalog_properties("sql", f"sqlite:///{catalog}", f"{url}/warehouse", {})
         target = IcebergTable(TableName("shop.orders", properties), store, BY, QUERY)
     dead = DeadLetters(folder_at(f"{url}/dead", store), Partitioning(), QUERY)
-    started = Batches(target, dead, "_error")
+    started = Batches(target, dead)
     started.open(SCHEMA)
     return started
 

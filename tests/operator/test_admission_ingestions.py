@@ -69,6 +69,13 @@ REST = {"type": "rest", "uri": "http://catalog:8181"}
         ({"checkpoint": "/lakes/x"}, "checkpoint is in the file system of the driver"),
         ({"value": {"format": "xml"}}, 'spec.value.format: Unsupported value: "xml"'),
         ({"deadLetter": {"path": "/lake/dead"}}, "badRecords: deadLetter and deadLetter belong together"),
+        (
+            {
+                "value": {"format": "json", "schema": "id bigint", "badRecords": "deadLetter"},
+                "deadLetter": {"stream": "orders"},
+            },
+            "deadLetter.stream must not be a stream that the Ingestion reads",
+        ),
         ({"objectStore": {"endpoint": "minio:9000"}}, "spec.objectStore.endpoint: Invalid value"),
         ({"sparkConf": {"spark.master": "local"}}, "sparkConf must not set the master"),
         ({"sparkConf": {"spark.kubernetes.x": "1"}}, "sparkConf must not set the master"),

@@ -20,7 +20,9 @@ from tidelog_spark.jobs.ingest import Attempt
 from tidelog_spark.jobs.loading import from_document
 from tidelog_spark.jobs.moments import passes, tidelog_class
 from tidelog_spark.jobs.reporting import Report
+from tidelog_spark.jobs.stopping import Stop
 from tidelog_spark.lake.journal import LakeConflict
+from tidelog_spark.lake.parquet import ParquetLake
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -48,7 +50,7 @@ def run(spark: SparkSession, broker: BrokerProcess, tmp_path: Path) -> Run:
             }
         )
         report = Report(tmp_path / "report.json")
-        attempt = Attempt(spark, job, report)
+        attempt = Attempt(spark, job, report, Stop())
         try:
             attempt.run()
         except Exception as error:
@@ -107,6 +109,7 @@ def test_a_table_has_each_record_once_and_needs_no_server(
     assert [summary["tidelog.batch-id"] for summary in summaries if summary] == ["0", "1", "2"]
 
 
+@pytest.mark.long
 def test_a_new_checkpoint_on_a_used_folder_is_refused_before_anything_is_written(
     log: blocking.Client, stream: Callable[..., str], run: Run, tmp_path: Path
 ) -> None:
@@ -133,24 +136,73 @@ def test_lost_records_end_the_job_with_an_error_that_is_not_tried_again(
     assert tidelog_class(failure.value) is OffsetOutOfRange
 
 
-def test_a_record_that_cannot_be_decoded_becomes_a_dead_letter_or_ends_the_job(
+VALUE = {"format": "json", "schema": "id bigint, timestamp string", "badRecords": "deadLetter"}
+
+
+def send_orders(log: blocking.Client, stream: str) -> None:
+    """Two good records, a tombstone between them, and two bad records at the offsets 2 and 4."""
+    with log.producer(stream) as producer:
+        for number, value in enumerate([b'{"id": 0}', None, b"{", b'{"id": 3, "timestamp": "t"}', b"[]"]):
+            producer.send(value, key=b"%d" % number)
+
+
+def test_a_record_that_cannot_be_decoded_ends_the_job_or_becomes_a_dead_letter(
     log: blocking.Client, stream: Callable[..., str], run: Run, tmp_path: Path
 ) -> None:
     name = stream()
-    with log.producer(name) as producer:
-        for value in (b'{"id": 1}', b"oops", None, b'{"id": 2}'):
-            producer.send(value)
-    dead, lake = tmp_path / "dead", tmp_path / "lake"
-    sink = {"parquet": {"path": str(lake)}}
-    json_values = {"format": "json", "schema": "id bigint"}
-    with pytest.raises(Exception, match=f"{name}/0 at offset 1 cannot be decoded") as failure:
-        run(name, sink, more={"value": json_values})
+    send_orders(log, name)
+    lake = {"parquet": {"path": str(tmp_path / "lake"), "partitionBy": {"time": "day"}}}
+    with pytest.raises(Exception, match=f"{name}/0 at offset 2 cannot be decoded") as failure:
+        run(name, lake, more={"value": VALUE | {"badRecords": "fail"}})
     assert not passes(failure.value)
     assert tidelog_class(failure.value) is None
-    letters = {"value": json_values | {"badRecords": "deadLetter"}, "deadLetter": {"path": str(dead)}}
-    assert run(name, sink, more=letters).rows == 3
-    rows = ds.dataset(str(lake)).to_table().sort_by("offset")
-    assert "_bad_record" not in rows.column_names
-    assert rows["value"].to_pylist() == [{"id": 1}, None, {"id": 2}]
-    (letter,) = ds.dataset(str(dead), partitioning="hive").to_table().to_pylist()
-    assert (letter["stream"], letter["offset"], letter["_bad_record"]["value"]) == (name, 1, b"oops")
+    report = run(name, lake, more={"value": VALUE, "deadLetter": {"path": str(tmp_path / "dead")}})
+    assert (report.rows, report.dead_letters) == (3, 2)
+    found = ds.dataset(str(tmp_path / "lake"), partitioning="hive").to_table().sort_by("offset")
+    assert found.select(["id", "timestamp", "key", "offset"]).to_pylist() == [
+        {"id": 0, "timestamp": None, "key": b"0", "offset": 0},
+        {"id": None, "timestamp": None, "key": b"1", "offset": 1},
+        {"id": 3, "timestamp": "t", "key": b"3", "offset": 3},
+    ]
+    assert {"value", "_bad_record"}.isdisjoint(found.column_names)
+    assert "record_timestamp" in found.column_names
+    dead = ds.dataset(str(tmp_path / "dead"), partitioning="hive").to_table().sort_by("offset").to_pylist()
+    assert [(row["stream"], row["offset"], row["key"], row["value"]) for row in dead] == [
+        (name, 2, b"2", b"{"),
+        (name, 4, b"4", b"[]"),
+    ]
+    assert all(row["reason"] for row in dead)
+
+
+def test_bad_records_go_to_a_stream_once_although_a_batch_runs_again(
+    log: blocking.Client,
+    stream: Callable[..., str],
+    run: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name, dead = stream(), stream(2)
+    send_orders(log, name)
+    lake = {"parquet": {"path": str(tmp_path / "lake")}}
+    more = {"value": VALUE, "deadLetter": {"stream": dead}}
+
+    def crash(*_: object) -> None:
+        raise ConnectionResetError("before the batch is decided")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(ParquetLake, "decide", crash)
+        with pytest.raises(ConnectionResetError):
+            run(name, lake, more=more)
+    assert len(list(log.reader(dead, follow=False))) == 2
+    report = run(name, lake, more=more)
+    assert (report.rows, report.dead_letters) == (3, 2)
+    found = {record.key: record for record in log.reader(dead, follow=False)}
+    assert len(list(log.reader(dead, follow=False))) == 2
+    assert {key: record.value for key, record in found.items()} == {b"2": b"{", b"4": b"[]"}
+    headers = dict(found[b"4"].headers)
+    assert headers["dead-letter-stream"] == name.encode()
+    assert headers["dead-letter-partition"] == b"0"
+    assert headers["dead-letter-offset"] == b"4"
+    assert headers["dead-letter-reason"]
+    written = {record.offset: record.timestamp_us for record in log.reader(name, follow=False)}
+    assert found[b"4"].timestamp_us == written[4]

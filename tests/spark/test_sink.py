@@ -172,11 +172,7 @@ def test_a_streaming_query_copies_each_record_once_and_again_after_a_lost_commit
 
     run()
     assert numbers(log, target) == list(range(300))
-    last = max(
-        (tmp_path / "commits").iterdir(), key=lambda file: int(file.name) if file.name.isdigit() else -1
-    )
-    last.unlink()
-    (last.parent / f".{last.name}.crc").unlink()
+    _lose_the_last_commit(tmp_path)
     run()
     assert numbers(log, target) == list(range(300))
 
@@ -214,3 +210,56 @@ def test_an_old_sink_id_under_a_new_checkpoint_ends_the_query(
         run("second").awaitTermination()
 
     assert numbers(log, target) == list(range(20))
+
+
+def _lose_the_last_commit(checkpoint: Path) -> None:
+    """As if the driver had died behind the last row of the last batch."""
+    numbers = [int(file.name) for file in (checkpoint / "commits").iterdir() if file.name.isdigit()]
+    for name in (f"{max(numbers)}", f".{max(numbers)}.crc"):
+        (checkpoint / "commits" / name).unlink()
+
+
+@pytest.mark.long
+def test_other_tasks_in_a_batch_that_runs_again_end_the_query(
+    spark: SparkSession,
+    broker: BrokerProcess,
+    stream: Callable[..., str],
+    log: blocking.Client,
+    tmp_path: Path,
+) -> None:
+    source, target = stream(1), stream(2)
+    with log.producer(source) as producer:
+        for number in range(300):
+            producer.send_nowait(b"%d" % number)
+    copy(spark, broker, source, target, tmp_path).awaitTermination()
+    _lose_the_last_commit(tmp_path)
+
+    with pytest.raises(PySparkException, match=r"again with other rows|does not stand in stream"):
+        copy(spark, broker, source, target, tmp_path, minPartitions="4").awaitTermination()
+
+
+@pytest.mark.long
+def test_a_sorted_shuffle_can_run_again_but_not_with_another_number_of_partitions(
+    spark: SparkSession, stream: Callable[..., str], log: blocking.Client, write: Write
+) -> None:
+    name = stream(2)
+
+    def run(partitions: int) -> None:
+        before = spark.conf.get("spark.sql.shuffle.partitions")
+        assert before is not None
+        spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
+        # Otherwise Spark makes one task of few rows, whatever the number is.
+        spark.conf.set("spark.sql.adaptive.coalescePartitions.enabled", "false")
+        try:
+            rows = spark.range(300).selectExpr("cast(id as string) as value")
+            shuffled = rows.repartition("value").sortWithinPartitions("value")
+            write(shuffled, name, sinkId=f"sink-{name}", sinkBatchId="0")
+        finally:
+            spark.conf.set("spark.sql.shuffle.partitions", before)
+            spark.conf.unset("spark.sql.adaptive.coalescePartitions.enabled")
+
+    run(2)
+    run(2)
+    assert numbers(log, name) == list(range(300))
+    with pytest.raises(PySparkException, match=r"again with other rows|does not stand in stream"):
+        run(5)

@@ -6,7 +6,9 @@ files, which is in `tidelog_spark.lake`, and the data source, which is in the pa
 - `config`        the keys of a job's configuration, with types (pure)
 - `loading`       the configuration from a file and from arguments
 - `ingest`        one attempt: a query from streams to a lake
-- `running`       attempts, the waits between them, exit codes
+- `dead_letters`  bad records as records of a stream
+- `running`       attempts, and the waits between them
+- `stopping`      exit codes, and the signals that ask a job to stop
 - `moments`       a bad moment, or what only people can mend (pure)
 - `reporting`     progress, report and last words
 - `host_metrics`  the query of `tidelog demo`

@@ -10,6 +10,7 @@ from pathlib import Path
 from tidelog_spark.jobs.loading import load
 from tidelog_spark.jobs.reporting import Report, say
 from tidelog_spark.jobs.running import exit_code_of, run_attempts
+from tidelog_spark.jobs.stopping import Stop
 
 EXAMPLES = """\
 examples:
@@ -36,7 +37,7 @@ docs/spark.md describes all keys of the configuration.
 def main(arguments: Sequence[str] | None = None) -> int:
     given = _parser().parse_args(arguments)
 
-    def work() -> None:
+    def work(stop: Stop) -> None:
         job = load(given.config, given.set)
         if given.check:
             say("checked")
@@ -47,8 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         report = Report(given.report)
         report.save()
         try:
-            with ingest.session(job, given.master) as spark:
-                run_attempts(lambda: ingest.Attempt(spark, job, report), report)
+            with ingest.session(job, given.master) as spark, stop.listening():
+                run_attempts(lambda: ingest.Attempt(spark, job, report, stop), report, wait=stop.wait)
         finally:
             report.finish()
         say("done", **report.document())

@@ -174,10 +174,8 @@ class DeadLetter(_Section):
 
     @model_validator(mode="after")
     def _chosen(self) -> DeadLetter:
-        if self.stream is not None:
-            raise ValueError("dead letters cannot go to a stream yet; give path instead of stream")
-        if self.path is None:
-            raise ValueError("path is missing")
+        if (self.path is None) == (self.stream is None):
+            raise ValueError("give either path or stream")
         return self
 
 
@@ -212,7 +210,7 @@ class Job(_Section):
     def _fits_together(self) -> Job:
         wanted = self.value is not None and self.value.bad_records == "deadLetter"
         if wanted and self.dead_letter is None:
-            raise ValueError("value.badRecords is deadLetter, but deadLetter.path is missing")
+            raise ValueError("value.badRecords is deadLetter, but deadLetter is missing")
         if self.dead_letter is not None and not wanted:
             raise ValueError("deadLetter needs value.badRecords: deadLetter")
         target = self.sink.parquet.path if self.sink.parquet else None
@@ -221,6 +219,8 @@ class Job(_Section):
         dead = self.dead_letter.path if self.dead_letter else None
         if dead and target is not None and (_inside(dead, target) or _inside(target, dead)):
             raise ValueError("deadLetter.path and sink.parquet.path must not contain each other")
+        if self.dead_letter is not None and self.dead_letter.stream in (self.source.streams or []):
+            raise ValueError("deadLetter.stream must not be a stream that the job reads")
         parse_stream(self.source_options)
         return self
 

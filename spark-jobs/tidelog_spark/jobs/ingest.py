@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -19,12 +20,14 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from tidelog.errors import InvalidRequest
 from tidelog_spark.jobs.config import Job, PartitionBy
+from tidelog_spark.jobs.dead_letters import DeadLetterStream
 from tidelog_spark.jobs.reporting import Report, say
+from tidelog_spark.jobs.stopping import Stop
 from tidelog_spark.lake.batches import REPORT_DDL, Batches, Order, Target, stage
+from tidelog_spark.lake.columns import name_in_table
 from tidelog_spark.lake.folders import TIME_COLUMN, Partitioning, Time
 from tidelog_spark.lake.parquet import DeadLetters, ParquetLake
 from tidelog_spark.lake.stores import ObjectStore, folder_at
-from tidelog_spark.payload import BAD_RECORD
 from tidelog_spark.session import local_session
 from tidelog_spark.source import register
 
@@ -38,9 +41,10 @@ CREDENTIALS_FILE: Final = "AWS_SHARED_CREDENTIALS_FILE"
 class Attempt:
     """A query from its start to its end."""
 
-    def __init__(self, spark: SparkSession, job: Job, report: Report) -> None:
-        self._spark, self._job, self._report = spark, job, report
+    def __init__(self, spark: SparkSession, job: Job, report: Report, stop: Stop) -> None:
+        self._spark, self._job, self._report, self._stop = spark, job, report, stop
         self._batches: Batches | None = None
+        self._dead_stream: DeadLetterStream | None = None
         self._last_progress = -1
         self.failure: Exception | None = None
         """What a batch raised; Spark's own error has only its text."""
@@ -48,10 +52,11 @@ class Attempt:
         """Batches that this attempt finished."""
 
     def run(self) -> None:
-        """Returns when the query has ended by itself; raises what ended it."""
+        """Returns when the query has ended by itself; raises what ended it, or `Stopped`."""
         query = self._start()
         try:
             while not query.awaitTermination(PROGRESS_SECONDS):
+                self._stop.check()
                 self._tell(query)
             self._tell(query)
         finally:
@@ -70,7 +75,10 @@ class Attempt:
         try:
             if self._batches is None:
                 self._batches = self._open(frame)
-            outcome = self._batches.write(batch, _runner(frame))
+            send_bad = None
+            if self._dead_stream is not None:
+                send_bad = partial(self._dead_stream.send, frame, batch)
+            outcome = self._batches.write(batch, _runner(frame), send_bad)
         except Exception as error:
             self.failure = error
             raise
@@ -86,12 +94,14 @@ class Attempt:
         schema = to_arrow_schema(frame.schema, timezone="UTC")
         job = self._job
         dead = None
-        if job.dead_letter is not None:
-            assert job.dead_letter.path is not None, "the configuration was checked"
-            folder = folder_at(job.dead_letter.path, store_of(job))
+        letters = job.dead_letter
+        if letters is not None and letters.path is not None:
             by_day = Partitioning(Time.DAY if TIME_COLUMN in schema.names else Time.NONE)
-            dead = DeadLetters(folder, by_day, query)
-        batches = Batches(target_of(job, query), dead, BAD_RECORD if dead else None)
+            dead = DeadLetters(folder_at(letters.path, store_of(job)), by_day, query)
+        if letters is not None and letters.stream is not None:
+            self._dead_stream = DeadLetterStream(job.servers, letters.stream, query, schema.names)
+        target = target_of(job, query, name_in_table(TIME_COLUMN, schema))
+        batches = Batches(target, dead, without_bad=letters is not None)
         batches.open(schema)
         say("opened", query=query, columns=schema.names)
         return batches
@@ -119,12 +129,12 @@ def _runner(frame: DataFrame) -> Callable[[Order], Iterable[Mapping[str, Any]]]:
     return run
 
 
-def target_of(job: Job, query: str) -> Target:
-    """The lake or the table of the job."""
+def target_of(job: Job, query: str, time_column: str) -> Target:
+    """The lake or the table of the job, where `time_column` has the time of the record."""
     store = store_of(job)
     if job.sink.parquet is not None:
         lake = job.sink.parquet
-        by = partitioning(lake.partition_by)
+        by = partitioning(lake.partition_by, time_column)
         return ParquetLake(folder_at(lake.path, store), by, query, compact=lake.compact_small_files)
     assert job.sink.iceberg is not None, "the configuration was checked"
     # Only here, because PyIceberg takes a second to import, and a Parquet lake does not need it.
@@ -134,11 +144,12 @@ def target_of(job: Job, query: str) -> Target:
     properties = catalog_properties(
         table.catalog.type, table.catalog.uri, table.catalog.warehouse, table.catalog.properties
     )
-    return IcebergTable(TableName(table.table, properties), store, partitioning(table.partition_by), query)
+    by = partitioning(table.partition_by, time_column)
+    return IcebergTable(TableName(table.table, properties), store, by, query)
 
 
-def partitioning(section: PartitionBy) -> Partitioning:
-    return Partitioning(section.time, tuple(section.columns))
+def partitioning(section: PartitionBy, time_column: str) -> Partitioning:
+    return Partitioning(section.time, tuple(section.columns), time_column)
 
 
 def store_of(job: Job) -> ObjectStore:

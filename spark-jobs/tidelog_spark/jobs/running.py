@@ -3,46 +3,22 @@
 from __future__ import annotations
 
 import random
-import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from enum import IntEnum
+from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import Final, Protocol
 
 from tidelog.errors import InvalidRequest
 from tidelog_spark.failures import sentence_of
 from tidelog_spark.jobs.moments import passes, tidelog_class
 from tidelog_spark.jobs.reporting import Report, last_words, say
+from tidelog_spark.jobs.stopping import Exit, Stop, Stopped
 
 ATTEMPTS_MAX: Final = 6
 """Attempts in a row without a finished batch. Then the process ends, and its owner decides."""
 
 WAIT_SECONDS_FIRST: Final = 1.0
 WAIT_SECONDS_MAX: Final = 30.0
-
-
-class Exit(IntEnum):
-    """The exit codes."""
-
-    DONE = 0
-    FAILED = 1
-    """A retry does not mend it."""
-    BAD_CONFIGURATION = 2
-    BAD_MOMENT = 75
-    """A later run may succeed (EX_TEMPFAIL of sysexits.h)."""
-    INTERRUPTED = 130
-    TERMINATED = 143
-
-
-class Stopped(BaseException):
-    """The process must stop. Not an `Exception`, so that nothing on the way takes it for a failure."""
-
-    def __init__(self, code: Exit) -> None:
-        super().__init__(code.name)
-        self.code = code
 
 
 class Attempt(Protocol):
@@ -79,39 +55,25 @@ def run_attempts(
             wait(seconds)
 
 
-def exit_code_of(work: Callable[[], None], termination_log: Path | None) -> Exit:
+def exit_code_of(work: Callable[[Stop], None], termination_log: Path | None) -> Exit:
     """Does the work; the exit code, with the last words of a failed run on standard error."""
-    asked: list[Exit] = []
+    stop = Stop()
     try:
-        with _signals(asked):
-            work()
-    except (Stopped, Exception) as error:
-        # A stop in the middle of a call to Java comes back as an error of this call.
-        if asked:
-            say("stopped", code=int(asked[0]))
+        with stop.listening():
+            work(stop)
+    except (Stopped, KeyboardInterrupt, Exception) as error:
+        # What fails after a signal fails because Java got the signal, too. A session that begins has Spark's
+        # handler for a moment.
+        asked = Exit.INTERRUPTED if isinstance(error, KeyboardInterrupt) else stop.asked
+        if asked is not None:
+            say("stopped", code=int(asked))
             last_words(
                 "the job was stopped; run it again with the same checkpoint to continue", termination_log
             )
-            return asked[0]
+            return asked
         last_words(sentence_of(error), termination_log)
         ours = tidelog_class(error)
         if ours is not None and issubclass(ours, InvalidRequest):
             return Exit.BAD_CONFIGURATION
         return Exit.BAD_MOMENT if passes(error) else Exit.FAILED
     return Exit.DONE
-
-
-@contextmanager
-def _signals(asked: list[Exit]) -> Iterator[None]:
-    codes = {signal.SIGTERM: Exit.TERMINATED, signal.SIGINT: Exit.INTERRUPTED}
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        asked.append(codes[signal.Signals(number)])
-        raise Stopped(asked[0])
-
-    before = {number: signal.signal(number, stop) for number in codes}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -4,6 +4,7 @@ What belongs here: what tasks write, what decides that a batch counts, and what 
 What does not: Spark, streams and brokers; `tidelog_spark.jobs` joins them with this package.
 
 - `batches`     a batch from rows to a target: staged, decided, completed
+- `columns`     the columns of a table and of dead letters (pure)
 - `folders`     the folder of each row (pure)
 - `writing`     the rows of a task as Parquet files
 - `journal`     the plan that makes a batch count once in a folder

@@ -42,15 +42,17 @@ class Partitioning:
 
     time: Time = Time.NONE
     columns: tuple[str, ...] = ()
+    time_column: str = TIME_COLUMN
+    """The column with the record's timestamp."""
 
     def __bool__(self) -> bool:
         return self.time is not Time.NONE or bool(self.columns)
 
     def check(self, schema: pa.Schema) -> None:
         """Raises `InvalidRequest` unless rows of this schema can be partitioned so."""
-        if self.time is not Time.NONE and TIME_COLUMN not in schema.names:
+        if self.time is not Time.NONE and self.time_column not in schema.names:
             raise InvalidRequest(
-                f"the rows have no column {TIME_COLUMN}, so partitionBy.time must be none; "
+                f"the rows have no column {self.time_column}, so partitionBy.time must be none; "
                 f"they have {', '.join(schema.names)}"
             )
         for name in self.columns:
@@ -101,7 +103,7 @@ def split(rows: pa.RecordBatch, by: Partitioning) -> Iterator[tuple[Key, pa.Reco
 
 def _key_columns(rows: pa.RecordBatch, by: Partitioning) -> Iterator[pa.Array]:
     if by.time is not Time.NONE:
-        micros = rows.column(TIME_COLUMN).cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_numpy()
+        micros = rows.column(by.time_column).cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_numpy()
         yield pa.array(np.floor_divide(micros, _MICROS[by.time]))
     for name in by.columns:
         yield rows.column(name)

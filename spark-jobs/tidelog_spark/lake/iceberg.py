@@ -42,7 +42,7 @@ from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform
 from pyiceberg.typedef import Record
 
 from tidelog.errors import InvalidRequest
-from tidelog_spark.lake.folders import TIME_COLUMN, Partitioning, Time
+from tidelog_spark.lake.folders import Partitioning, Time
 from tidelog_spark.lake.journal import Decision, LakeConflict
 from tidelog_spark.lake.stores import Folder, ObjectStore, folder_at, split_url
 from tidelog_spark.lake.writing import Shape, Written
@@ -230,7 +230,7 @@ def _load_or_create(catalog: Catalog, name: str, schema: pa.Schema, by: Partitio
     ):
         if by.time is not Time.NONE:
             transform: Any = HourTransform() if by.time is Time.HOUR else DayTransform()
-            spec.add_field(TIME_COLUMN, transform, f"{TIME_COLUMN}_{by.time.value}")
+            spec.add_field(by.time_column, transform, f"{by.time_column}_{by.time.value}")
         for column in by.columns:
             spec.add_field(column, IdentityTransform(), column)
     return catalog.load_table(name)
@@ -248,7 +248,7 @@ def _add_columns(table: Table, schema: pa.Schema) -> None:
 
 
 def _check_spec(table: Table, by: Partitioning) -> None:
-    wanted = [(TIME_COLUMN, by.time.value)] if by.time is not Time.NONE else []
+    wanted = [(by.time_column, by.time.value)] if by.time is not Time.NONE else []
     wanted += [(column, "identity") for column in by.columns]
     found = _fields(table.spec(), table.schema())
     if found != wanted:
