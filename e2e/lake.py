@@ -87,4 +87,5 @@ class Lake:
         return self._kube.exec(POD, "python3", "-c", program, f"{PLACE}/{folder}").splitlines()
 
     def close(self) -> None:
-        self._kube.kubectl("delete", "pod", POD, "--wait=false")
+        """Removes the pod and the volume with its files."""
+        self._kube.kubectl("delete", f"pod/{POD}", f"pvc/{CLAIM}", seconds=120)

@@ -39,7 +39,8 @@ DRIVER_APP: Final = "tidelog-driver"
 EXECUTOR_APP: Final = "tidelog-executor"
 
 CONFIG_VOLUME: Final = "tidelog-config"
-TMP_VOLUME: Final = "tidelog-tmp"
+TMP_VOLUME: Final = "spark-local-dir-tmp"
+"""Spark knows a volume of executors for its own files by the start of the name, and then adds no other one."""
 
 USER: Final = 65532
 
