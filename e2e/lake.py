@@ -38,7 +38,8 @@ async def of_stream(stream, count):
 
 lake = pyarrow.dataset.dataset(sys.argv[1], format="parquet").to_table(["partition", "offset", "value"])
 rows = sorted(zip(*(lake[name].to_pylist() for name in ("partition", "offset", "value")), strict=True))
-print(json.dumps({{"rows": len(rows), "same": rows == asyncio.run(of_stream(sys.argv[2], int(sys.argv[3])))}}))
+records = asyncio.run(of_stream(sys.argv[2], int(sys.argv[3])))
+print(json.dumps({{"rows": len(rows), "same": rows == records}}))
 """
 """Compares partitions, offsets and values of all rows with those of the stream's records."""
 
@@ -83,8 +84,7 @@ class Lake:
 
     def files(self, folder: str) -> list[str]:
         """Returns the names of all files below a folder."""
-        program = "import sys, pathlib; [print(f) for f in sorted(pathlib.Path(sys.argv[1]).rglob('*')) if f.is_file()]"
-        return self._kube.exec(POD, "python3", "-c", program, f"{PLACE}/{folder}").splitlines()
+        return self._kube.exec(POD, "find", f"{PLACE}/{folder}", "-type", "f").splitlines()
 
     def close(self) -> None:
         """Removes the pod and the volume with its files."""

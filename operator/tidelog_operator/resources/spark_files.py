@@ -40,7 +40,7 @@ EXECUTOR_APP: Final = "tidelog-executor"
 
 CONFIG_VOLUME: Final = "tidelog-config"
 TMP_VOLUME: Final = "spark-local-dir-tmp"
-"""Spark knows a volume of executors for its own files by the start of the name, and then adds no other one."""
+"""Spark recognises the start of the name: executors put their own files there, and get no other volume."""
 
 USER: Final = 65532
 
