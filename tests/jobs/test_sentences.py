@@ -20,7 +20,7 @@ TRACE = "\n\tat org.apache.spark.SparkContext.<init>(SparkContext.scala:9)\nCaus
         (f"An error occurred while calling o7.count.\n: java.lang.StackOverflowError{TRACE}",
          "java.lang.StackOverflowError"),
         (
-            "An error occurred while calling o7.count.\n: Job aborted\ntidelog.errors.StreamNotFound: no stream a",
+            "An error occurred while calling o7.count.\n: x\ntidelog.errors.StreamNotFound: no stream a",
             "no stream a",
         ),
         ("\n  a plain error \nmore", "a plain error"),

@@ -52,8 +52,10 @@ def merge_patch(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str
     patch: dict[str, Any] = {name: None for name in before if name not in after}
     for name, value in after.items():
         old = before.get(name)
-        nested = isinstance(value, Mapping) and isinstance(old, Mapping)
-        patch[name] = merge_patch(old, value) if nested else value
+        if isinstance(old, Mapping) and isinstance(value, Mapping):
+            patch[name] = merge_patch(old, value)
+        else:
+            patch[name] = value
     return patch
 
 
