@@ -47,7 +47,7 @@ def ingestion(name: str, **spec: Any) -> dict[str, Any]:
             "volumes": [{"name": CLAIM, "persistentVolumeClaim": {"claimName": CLAIM}}],
             "volumeMounts": [{"name": CLAIM, "mountPath": PLACE}],
             # A node of a test has few cores.
-            "driver": {"cpu": "100m", "memory": "512Mi", "memoryOverhead": "512Mi"},
+            "driver": {"cpu": "100m", "memory": "512Mi", "memoryOverhead": "1Gi"},
             "executor": {"instances": 1, "cpu": "100m", "memory": "512Mi", "memoryOverhead": "512Mi"},
             **spec,
         },
