@@ -133,8 +133,8 @@ ARG JAVA=openjdk-17-jre-headless
 ARG DEBIAN_MIRROR=http://deb.debian.org/debian
 RUN if [ -z "$(ls /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null)" ]; then \
       . /etc/os-release && echo "deb $DEBIAN_MIRROR $VERSION_CODENAME main" >/etc/apt/sources.list; fi && \
-    apt-get -q update && apt-get -q install -y --no-install-recommends "$JAVA" tini procps && \
-    ln -s /usr/lib/jvm/java-*-openjdk-* /opt/java && \
+    apt-get -qq update && apt-get -qq install -y --no-install-recommends "$JAVA" tini procps && \
+    ln -s "$(dirname "$(dirname "$(readlink -f /usr/bin/java)")")" /opt/java && \
     rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/log/apt /var/log/dpkg.log /usr/share/doc /usr/share/man && \
     ln -s "$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib", vars={"base": "/opt/tidelog"}))')/pyspark" \
       /opt/spark

@@ -3,6 +3,7 @@
 - `cluster`  a Kubernetes cluster on this machine
 - `load`     the load and its judgement
 - `kube`     kubectl and helm
+- `lake`     a volume for Ingestions, and a pod that compares its files with a stream
 - `release`  a release of the chart
 - `earlier`  the version that an upgrade starts from
 

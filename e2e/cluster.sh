@@ -29,7 +29,8 @@ has_kind() {
 
 # Rollouts use the same image under another tag.
 build_images() {
-  TARGETS='broker operator nats client' tools/images.sh >&2
+  # Ingestions are no part of the short tests on one node.
+  TARGETS="broker operator nats client$( ((nodes == 1)) || echo ' spark')" tools/images.sh >&2
   mkdir -p "$images/next"
   TARGETS=broker TAG=$tag-next OUT=$images/next tools/images.sh >&2
   build_before

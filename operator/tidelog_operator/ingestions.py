@@ -285,7 +285,7 @@ class Run:
     failures: int
     """Of a continuous run: failures in a row before it."""
     manifest: str
-    """Hash of the manifest from which it was made; empty: unknown."""
+    """Hash of what it was made from; empty: unknown."""
     created: datetime
     finished: datetime | None
     succeeded: bool
@@ -299,6 +299,11 @@ class Run:
     def active(self) -> bool:
         """Whether a driver of it runs, or may run."""
         return self.finished is None or self.deleting
+
+    @property
+    def started(self) -> bool:
+        """Whether a driver of it runs or has run."""
+        return any(pod.running or pod.exit_code is not None for pod in self.pods)
 
     @property
     def exit_code(self) -> int | None:

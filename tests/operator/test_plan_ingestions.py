@@ -126,6 +126,28 @@ def test_a_problem_suspends_the_cron_job_as_it_is() -> None:
     assert found.problem.reason == "NeverDue"
 
 
+@pytest.mark.parametrize(
+    ("facts", "gone"),
+    [
+        ({}, ["orders-1"]),
+        ({"running": True}, []),
+        ({"exit_code": 75}, []),
+    ],
+    ids=["never started", "running", "failed once"],
+)
+def test_a_run_of_an_old_spec_is_stopped_if_its_driver_never_started(
+    facts: dict[str, Any], gone: list[str]
+) -> None:
+    before, now = one(schedule="0 13 * * *", image="absent:1"), one(schedule="0 13 * * *", image="spark:1")
+    made = existing(before)["spec"]["jobTemplate"]["metadata"]["annotations"]["tidelog.io/run-manifest"]
+    run = ended(before, scheduled=True, manifest=made, finished=None)
+    pod = replace(run.pods[0], **{"exit_code": None, "waiting_reason": "ErrImagePull", **facts})
+    run = replace(run, pods=(pod,))
+
+    assert stopped(planned(before, run, CronJob=existing(before))) == []
+    assert stopped(planned(now, run, CronJob=existing(now))) == gone
+
+
 def test_the_first_continuous_run_begins_at_once() -> None:
     assert begun(planned(flow())) == ["orders-1"]
 

@@ -47,6 +47,18 @@ def reason_of(error: BaseException) -> str:
         return f"{error.status} {error.reason}"
 
 
+def merge_patch(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the merge patch that makes `after` of `before`: it removes fields, also inside of objects."""
+    patch: dict[str, Any] = {name: None for name in before if name not in after}
+    for name, value in after.items():
+        old = before.get(name)
+        if isinstance(old, Mapping) and isinstance(value, Mapping):
+            patch[name] = merge_patch(old, value)
+        else:
+            patch[name] = value
+    return patch
+
+
 class Kind(NamedTuple):
     """A kind of namespaced objects."""
 
@@ -206,10 +218,10 @@ class Kube:
         self, kind: str, key: ObjectKey, before: Mapping[str, Any], status: Mapping[str, Any]
     ) -> Manifest | None:
         """Replaces the status `before` with `status`. Returns the object; None: it is gone."""
-        gone = {name: None for name in before if name not in status}
         path = f"{KINDS[kind].path(key)}/status"
+        body = {"status": merge_patch(before, status)}
         try:
-            return await self._request("PATCH", path, {"status": {**status, **gone}}, content=MERGE_PATCH)
+            return await self._request("PATCH", path, body, content=MERGE_PATCH)
         except ApiException as error:
             if error.status != HTTP_NOT_FOUND:
                 raise

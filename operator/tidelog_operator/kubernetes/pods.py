@@ -10,6 +10,11 @@ from tidelog_operator.model import Manifest
 from tidelog_operator.resources.naming import JOB_LABEL
 from tidelog_operator.resources.runs import CONTAINER
 
+OUT_OF_MEMORY: Final = "OOMKilled"
+OUT_OF_MEMORY_WORDS: Final = (
+    "OOMKilled: the driver needed more memory than driver.memory and driver.memoryOverhead allow."
+)
+
 WAITING_REASON_CHARACTERS_MAX: Final = 300
 """Characters of the reason why a pod does not run."""
 
@@ -23,8 +28,11 @@ def read_driver(manifest: Manifest) -> DriverPod:
     state = next((one.get("state") or {} for one in statuses if one["name"] == CONTAINER), {})
     ended = state.get("terminated")
     words = read_report(ended.get("message") or "") if ended else Report()
-    if ended and not words.message and ended.get("exitCode"):
-        # Kubernetes knows some causes itself, for example OOMKilled.
+    if ended and ended.get("reason") == OUT_OF_MEMORY:
+        # The driver could say nothing, so the message is the end of its log.
+        words = Report(message=OUT_OF_MEMORY_WORDS)
+    elif ended and not words.message and ended.get("exitCode"):
+        # Kubernetes knows some causes itself.
         words = Report(words.rows, words.lag, words.offsets, words.at, ended.get("reason") or "")
     if not ended and status.get("phase") == "Failed":
         # The pod was evicted, or its node was lost: no container reported its end.

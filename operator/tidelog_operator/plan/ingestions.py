@@ -26,7 +26,7 @@ from tidelog_operator.model import Manifest, ObjectKey
 from tidelog_operator.plan.claimed_paths import conflict_of
 from tidelog_operator.plan.cron import Schedule, ScheduleError, read_schedule, read_zone
 from tidelog_operator.plan.owned import Owned
-from tidelog_operator.resources.runs import continuous_hash, continuous_job, cron_job
+from tidelog_operator.resources.runs import continuous_hash, continuous_job, cron_job, scheduled_hash
 from tidelog_operator.resources.spark_files import files_map
 
 IngestionAction = ApplyObject | CreateObject | DeleteObject
@@ -136,6 +136,8 @@ def _scheduled(
     actions = decision.actions
     if not observed.owned.has(wanted):
         actions = (*actions, ApplyObject(wanted))
+    stuck = _stuck(decision.runs, scheduled_hash(one, spec, timetable))
+    actions = (*actions, *(_deleted("Job", one, run.name, run.uid) for run in stuck))
     decision = replace(decision, actions=actions)
     if spec.suspend:
         return decision
@@ -146,6 +148,16 @@ def _scheduled(
     if late is not None and late <= now:
         decision = replace(decision, late_since=late - timedelta(seconds=LATE_SECONDS))
     return replace(decision, next_run=due, wake_at=wake_at)
+
+
+def _stuck(runs: Iterable[Run], wanted: str) -> list[Run]:
+    """Returns runs of another spec whose driver never started, for example because its image does not exist.
+    Such a run would wait without an end, and no other run would begin."""
+    return [
+        run
+        for run in runs
+        if run.active and not run.deleting and run.manifest not in ("", wanted) and not run.started
+    ]
 
 
 def _late(

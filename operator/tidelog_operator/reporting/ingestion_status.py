@@ -65,7 +65,7 @@ def _facts(decision: IngestionDecision, last: Run, report: Report) -> Status:
 
 
 def _shown(report: Report) -> Status | None:
-    if report.offsets is None or sum(len(one) for one in report.offsets.values()) > OFFSETS_SHOWN_MAX:
+    if not report.offsets or sum(len(one) for one in report.offsets.values()) > OFFSETS_SHOWN_MAX:
         return None
     return {stream: dict(one) for stream, one in report.offsets.items()}
 

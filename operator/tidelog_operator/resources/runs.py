@@ -40,7 +40,7 @@ NUMBER_LABEL: Final = "tidelog.io/run"
 FAILURES_ANNOTATION: Final = "tidelog.io/failures"
 """The annotation with the number of failures in a row before a continuous run."""
 RUN_ANNOTATION: Final = "tidelog.io/run-manifest"
-"""The annotation with the hash of what a continuous run was made from."""
+"""The annotation with the hash of what a run was made from."""
 
 STOP_SECONDS: Final = 60
 """How long a driver may take to stop."""
@@ -59,7 +59,10 @@ def cron_job(one: IngestionObject, spec: IngestionSpec, timetable: Timetable, *,
         "successfulJobsHistoryLimit": spec.succeeded_kept,
         "failedJobsHistoryLimit": spec.failed_kept,
         "jobTemplate": {
-            "metadata": {"labels": labels_of(one, DRIVER_APP)},
+            "metadata": {
+                "labels": labels_of(one, DRIVER_APP),
+                "annotations": {RUN_ANNOTATION: scheduled_hash(one, spec, timetable)},
+            },
             "spec": _scheduled(one, spec, timetable),
         },
     }
@@ -67,6 +70,11 @@ def cron_job(one: IngestionObject, spec: IngestionSpec, timetable: Timetable, *,
         body["startingDeadlineSeconds"] = timetable.starting_deadline_s
     labels = labels_of(one, DRIVER_APP)
     return owned_manifest(one, "batch/v1", "CronJob", one.key.name, {"spec": body}, labels=labels)
+
+
+def scheduled_hash(one: IngestionObject, spec: IngestionSpec, timetable: Timetable) -> str:
+    """Returns the hash of everything that decides how a scheduled run works."""
+    return digest(_scheduled(one, spec, timetable))
 
 
 def _scheduled(one: IngestionObject, spec: IngestionSpec, timetable: Timetable) -> dict[str, Any]:

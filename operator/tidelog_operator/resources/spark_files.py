@@ -39,7 +39,8 @@ DRIVER_APP: Final = "tidelog-driver"
 EXECUTOR_APP: Final = "tidelog-executor"
 
 CONFIG_VOLUME: Final = "tidelog-config"
-TMP_VOLUME: Final = "tidelog-tmp"
+TMP_VOLUME: Final = "spark-local-dir-tmp"
+"""Spark recognises the start of the name: executors put their own files there, and get no other volume."""
 
 USER: Final = 65532
 
