@@ -1,6 +1,7 @@
-"""The driver of `test_copy_under_kills`, a process of its own: copies a stream with `writeStream`, then ends.
+"""The driver of `test_copy_under_kills`, a process of its own: copies a stream with `writeStream`.
 
-Arguments: servers, source, target, checkpoint, and the records of a micro-batch.
+Arguments: servers, source, target, checkpoint, the records of a micro-batch, and `follow` to go on until
+it is killed, or `end` to end at the records that exist.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from tidelog_spark.options import SERVERS
 from tidelog_spark.session import local_session
 
 
-def main(servers: str, source: str, target: str, checkpoint: str, records: str) -> None:
+def main(servers: str, source: str, target: str, checkpoint: str, records: str, until: str) -> None:
     with local_session("copy", master="local[2,4]") as spark:
         rows = (
             spark.readStream.format("tidelog")
@@ -24,16 +25,19 @@ def main(servers: str, source: str, target: str, checkpoint: str, records: str) 
             .load()
         )
         origin = F.concat_ws(":", "partition", "offset")
-        query = (
+        writer = (
             rows.select(origin.alias("key"), "value")
             .writeStream.format("tidelog")
             .option(SERVERS, servers)
             .option("stream", target)
             .option("checkpointLocation", checkpoint)
-            .trigger(availableNow=True)
-            .start()
         )
-        query.awaitTermination()
+        writer = (
+            writer.trigger(availableNow=True)
+            if until == "end"
+            else writer.trigger(processingTime="0 seconds")
+        )
+        writer.start().awaitTermination()
 
 
 if __name__ == "__main__":

@@ -35,12 +35,12 @@ MICRO_BATCH_RECORDS = 3_000
 SEEDS = [1]
 VICTIMS = ["driver", "worker", "leader", "brokers", "driver", "worker", "leader"]
 STARTS_MAX = 12
-"""Of the driver: two for its kills, the others for brokers that were away for too long."""
+"""Of the driver: three for its kills, the others for brokers that were away for too long."""
 WAIT_SECONDS_MAX = 600.0
 
 
 class Copy:
-    """The cluster, the streams and the driver, which is started again when it ends with an error."""
+    """The cluster, the streams and the driver, which is started again when it has ended."""
 
     def __init__(self, trio: Trio, log: blocking.Client, folder: Path) -> None:
         self._trio, self._log, self._folder = trio, log, folder
@@ -59,28 +59,34 @@ class Copy:
             self._seen = sum(end for _, end in self._log.offsets("target").values())
         return self._seen
 
-    def ended(self) -> bool:
-        """Whether the copy is complete; starts the driver if it does not run."""
-        if self._driver is not None and self._driver.poll() == 0:
-            return True
-        if self._driver is None or self._driver.poll() is not None:
-            assert "INDETERMINATE_REPLAY" not in self.output, self.output
-            assert "IndeterminateReplay" not in self.output, self.output
-            self._starts += 1
-            assert self._starts <= STARTS_MAX, self.output
-            self._driver = self._start()
-        return False
+    def keep_running(self) -> None:
+        """Starts the driver if it does not run."""
+        if self._driver is not None and self._driver.poll() is None:
+            return
+        assert "IndeterminateReplay" not in self.output, self.output
+        self._starts += 1
+        assert self._starts <= STARTS_MAX, self.output
+        self._driver = self._start("follow")
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def finish(self) -> None:
+        """Copies what is left."""
+        self.kill_driver()
+        self._driver = self._start("end")
+        assert self._driver.wait(WAIT_SECONDS_MAX) == 0, self.output
+
+    def _start(self, until: str) -> subprocess.Popen[bytes]:
         servers = ",".join(self._trio.addresses)
         checkpoint = str(self._folder / "checkpoint")
         command = [sys.executable, str(DRIVER), servers, "source", "target", checkpoint]
         (self._folder / "tmp").mkdir(exist_ok=True)
         with (self._folder / "driver.log").open("ab") as output:
             return subprocess.Popen(
-                [*command, str(MICRO_BATCH_RECORDS)], stdout=output, stderr=output, start_new_session=True,
+                [*command, str(MICRO_BATCH_RECORDS), until],
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
                 env={**os.environ, "TMPDIR": str(self._folder / "tmp")},
-            )  # fmt: skip
+            )
 
     def kill(self, victim: str, chance: random.Random) -> bool:
         """Kills the victim; False if it does not run now."""
@@ -90,13 +96,7 @@ class Copy:
             case "worker":
                 return self._kill_worker(chance)
             case "leader":
-                described = self._log.describe_stream("target")
-                leader = chance.choice([one.leader for one in described.partitions])
-                if leader is None:
-                    return False
-                self._trio.brokers[leader].kill()
-                self._trio.brokers[leader].start()
-                return True
+                return self._kill_leader(chance)
             case _:
                 self._trio.kill()
                 self._trio.start_again()
@@ -110,16 +110,33 @@ class Copy:
         self._driver.wait()
         return True
 
+    def _kill_leader(self, chance: random.Random) -> bool:
+        """Of a partition of the target; it comes back at once."""
+        leader = None
+        with suppress(TidelogError):
+            described = self._log.describe_stream("target")
+            leader = chance.choice([one.leader for one in described.partitions])
+        if leader is None:
+            return False
+        self._trio.brokers[leader].kill()
+        self._trio.brokers[leader].start()
+        return True
+
     def _kill_worker(self, chance: random.Random) -> bool:
+        """A process that runs tasks: a child of the daemon that makes them."""
         assert self._driver is not None
+        daemons, parents = set(), {}
         with suppress(psutil.NoSuchProcess):
-            found = psutil.Process(self._driver.pid).children(recursive=True)
-            daemons = {one.pid for one in found if "pyspark.daemon" in one.cmdline()}
-            workers = sorted(one.pid for one in found if one.pid in daemons and one.ppid() in daemons)
-            if workers:
-                os.kill(chance.choice(workers), signal.SIGKILL)
-                return True
-        return False
+            for process in psutil.Process(self._driver.pid).children(recursive=True):
+                with suppress(psutil.NoSuchProcess):
+                    if "pyspark.daemon" in process.cmdline():
+                        daemons.add(process.pid)
+                        parents[process.pid] = process.ppid()
+        workers = sorted(pid for pid, parent in parents.items() if parent in daemons)
+        if not workers:
+            return False
+        os.kill(chance.choice(workers), signal.SIGKILL)
+        return True
 
 
 @contextmanager
@@ -139,10 +156,11 @@ def _copy(folder: Path) -> Iterator[tuple[Copy, blocking.Client]]:
         trio.stop()
 
 
-def _fill(log: blocking.Client) -> None:
+def _send(log: blocking.Client, first: int, end: int) -> None:
+    """The records of these offsets to each partition of the source."""
     with log.producer("source") as producer:
-        for first in range(0, RECORDS // PARTITIONS, 100):
-            values = [b"%0*d" % (VALUE_BYTES, number) for number in range(first, first + 100)]
+        for at in range(first, end, 100):
+            values = [b"%0*d" % (VALUE_BYTES, number) for number in range(at, min(at + 100, end))]
             for partition in range(PARTITIONS):
                 rows = pa.record_batch({"value": pa.array(values, pa.binary())})
                 producer.send_batch(rows, partition=partition)
@@ -152,18 +170,18 @@ def _fill(log: blocking.Client) -> None:
 def test_each_record_is_copied_once_whatever_is_killed(seed: int, tmp_path: Path) -> None:
     assert RECORDS * VALUE_BYTES > 100 * BYTES_MAX, "a sink then writes more than 100 record batches"
     chance = random.Random(seed)
-    victims = chance.sample(VICTIMS, len(VICTIMS))
-    moments = sorted(chance.sample(range(1, RECORDS * 9 // 10), len(victims)))
+    portion = RECORDS // PARTITIONS // len(VICTIMS)
+    deadline = time.monotonic() + WAIT_SECONDS_MAX
     with _copy(tmp_path) as (copy, log):
-        _fill(log)
-        deadline = time.monotonic() + WAIT_SECONDS_MAX
-        while not copy.ended():
-            assert time.monotonic() < deadline, copy.output
-            if victims and copy.progress() >= moments[0] and copy.kill(victims[0], chance):
-                victims.pop(0)
-                moments.pop(0)
-            time.sleep(0.005)
-        assert not victims, f"the copy ended before {victims} were killed"
+        for number, victim in enumerate(chance.sample(VICTIMS, len(VICTIMS))):
+            # Each victim dies while a portion of the records is on its way.
+            _send(log, number * portion, (number + 1) * portion)
+            moment = (number + chance.random() / 2) * portion * PARTITIONS
+            while copy.progress() < moment or not copy.kill(victim, chance):
+                assert time.monotonic() < deadline, copy.output
+                copy.keep_running()
+                time.sleep(0.005)
+        copy.finish()
         found = Counter[bytes | None]()
         for record in log.reader("target", follow=False):
             assert record.key is not None
@@ -173,5 +191,5 @@ def test_each_record_is_copied_once_whatever_is_killed(seed: int, tmp_path: Path
     assert found == Counter(
         b"%d:%d" % (partition, offset)
         for partition in range(PARTITIONS)
-        for offset in range(RECORDS // PARTITIONS)
+        for offset in range(portion * len(VICTIMS))
     )
