@@ -177,6 +177,7 @@ def test_a_streaming_query_copies_each_record_once_and_again_after_a_lost_commit
     assert numbers(log, target) == list(range(300))
 
 
+@pytest.mark.long
 def test_an_old_sink_id_under_a_new_checkpoint_ends_the_query(
     spark: SparkSession,
     broker: BrokerProcess,

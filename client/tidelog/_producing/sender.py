@@ -290,7 +290,9 @@ class Sender:
     def _report_all(self, failed: list[Failed]) -> None:
         for failure in failed:
             self.unfinished.fail(failure)
-            if isinstance(failure.error, FencedProducer) and self.fatal is None:
+            # An attempt of a task of a sink needs all its batches, and another attempt may be ahead.
+            ends = self._sink is not None or isinstance(failure.error, FencedProducer)
+            if ends and self.fatal is None:
                 self.fatal = failure.error
         if self.fatal is not None and failed:
             for queue in self.queues.values():
