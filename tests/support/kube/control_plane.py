@@ -267,6 +267,17 @@ class ControlPlane:
         # An established definition appears in discovery a moment later.
         wait_until(are_found, "kubectl knows all kinds")
 
+        def are_served() -> bool:
+            try:
+                for kind in ("clusters", "ingestions", "streams"):
+                    self.get(f"/apis/tidelog.io/v1alpha1/{kind}")
+            except OSError:
+                return False
+            return True
+
+        # The first requests may be refused while the storage of a kind is made.
+        wait_until(are_served, "all kinds are served")
+
     def object(self, kind: str, name: str, namespace: str = "default") -> dict[str, Any]:
         """Returns the object; requested directly, because `kubectl` takes longer to start than the request
         takes."""
