@@ -56,13 +56,13 @@ def a_task_is_taken_at_any_row() -> Iterator[None]:
 def an_attempt_begins_at_the_first_row_of_the_batch() -> Iterator[None]:
     attempt = Sink.attempt
 
-    async def anew(self: Sink, *arguments: Any, **options: Any) -> SinkAttempt:
+    async def from_the_start(self: Sink, *arguments: Any, **options: Any) -> SinkAttempt:
         made = await attempt(self, *arguments, **options)
         for progress in made._partitions.values():
             progress.there = TaskRows()
         return made
 
-    with patched((Sink, "attempt", anew)):
+    with patched((Sink, "attempt", from_the_start)):
         yield
 
 

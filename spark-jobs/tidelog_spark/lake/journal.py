@@ -4,7 +4,7 @@
     <folder>/_tidelog/<query>/plan-<batch>.json            which staged file becomes which visible file
 
 A batch has three steps: tasks stage its files, the driver writes the plan, the driver moves the files.
-The plan decides. Before it is there, a batch that runs again begins anew; after it, the batch only
+The plan decides. Before it is there, a batch that runs again starts from nothing; after it, the batch only
 completes the moves, however often it was interrupted. So the rows of a batch are those of one attempt,
 even if another attempt would have made other files of them. Staged files of other attempts are removed only
 after the decision: before it, a driver that is believed dead might still decide for its own.
