@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 
 from tidelog import ReaderOptions, blocking
 from tidelog.errors import TidelogError
+from tidelog.large_blocks import keep_large_blocks
 from tidelog.model import FoundPositions, Position
 from tidelog.reader import Start
 from tidelog_spark.offsets import Range
@@ -24,6 +25,9 @@ T = TypeVar("T")
 
 INTERNAL_PREFIX: Final = "__"
 """Names of streams that belong to Tidelog itself. A pattern never chooses them."""
+
+KEPT_HEAP_BYTES_MAX: Final = 64 << 20
+"""Free memory that a process keeps for the next batches."""
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +43,7 @@ def of(servers: Sequence[str]) -> Cluster:
         # goes through every imported module, which is a fifth of the CPU time of a read.
         gc.collect()
         gc.freeze()
+        keep_large_blocks(KEPT_HEAP_BYTES_MAX)
     return known
 
 

@@ -79,16 +79,15 @@ def read_range(
     """
     pruning = options.pruning.reader_settings(tuple(schema.names))
     position: Position | None = piece.start
-    waiting: list[FetchedBatch] = []
+    waiting = _Waiting()
     while position is not None and position.offset < piece.end.offset:
         try:
             with brokers.reader(piece, position, options.retries, **pruning) as reader:
                 for batch in reader.fetched_batches():
-                    waiting.append(batch)
+                    waiting.add(batch)
                     position = batch.position
-                    if _enough(waiting):
-                        yield assemble(waiting, schema)
-                        waiting = []
+                    if waiting.enough:
+                        yield assemble(waiting.take(), schema)
                 # Behind the last batch there may be records that a filter leaves out.
                 position = reader.positions[piece.key.partition]
             _check_end(piece, position)
@@ -98,8 +97,8 @@ def read_range(
                 raise type(error)(f"{piece} cannot be read in full: {error}; {REMEDY}") from None
             log.warning("%s cannot be read in full: %s", piece, error)
             position = _past(error, position)
-    if waiting:
-        yield assemble(waiting, schema)
+    if waiting.rows:
+        yield assemble(waiting.take(), schema)
 
 
 def _check_end(piece: Range, reached: Position) -> None:
@@ -126,10 +125,29 @@ def _past(error: TidelogError, position: Position) -> Position | None:
     return None
 
 
-def _enough(batches: Sequence[FetchedBatch]) -> bool:
-    if sum(batch.columns.num_rows for batch in batches) >= ROWS_WANTED:
-        return True
-    return bool(sum(batch.columns.nbytes for batch in batches) >= BYTES_WANTED)
+class _Waiting:
+    """Batches that wait to be joined."""
+
+    def __init__(self) -> None:
+        self._batches: list[FetchedBatch] = []
+        self.rows = 0
+        self._bytes = 0
+
+    def __repr__(self) -> str:
+        return f"<_Waiting rows={self.rows} bytes={self._bytes}>"
+
+    @property
+    def enough(self) -> bool:
+        return self.rows >= ROWS_WANTED or self._bytes >= BYTES_WANTED
+
+    def add(self, batch: FetchedBatch) -> None:
+        self._batches.append(batch)
+        self.rows += batch.columns.num_rows
+        self._bytes += batch.columns.nbytes
+
+    def take(self) -> list[FetchedBatch]:
+        taken, self._batches, self.rows, self._bytes = self._batches, [], 0, 0
+        return taken
 
 
 def assemble(batches: Sequence[FetchedBatch], schema: pa.Schema) -> pa.RecordBatch:
