@@ -18,7 +18,7 @@ from tidelog.errors import InvalidRequest, StreamNotFound, TidelogError
 from tidelog.model import FoundPositions, Position
 from tidelog.reader import Start
 from tidelog_spark.offsets import Range
-from tidelog_spark.options import Retries
+from tidelog_spark.options import SERVERS, Retries
 
 T = TypeVar("T")
 
@@ -53,8 +53,12 @@ class Cluster:
     """A connected client of one cluster."""
 
     def __init__(self, servers: Sequence[str]) -> None:
+        """Raises `InvalidRequest` for an address that is none, and `Unavailable` if no broker answers."""
         self._servers = tuple(servers)
-        self._client = blocking.connect(list(servers))
+        try:
+            self._client = blocking.connect(list(servers))
+        except InvalidRequest as error:
+            raise InvalidRequest(f"{SERVERS}: {error.message}") from None
 
     def __repr__(self) -> str:
         return f"<Cluster {','.join(self._servers)}>"

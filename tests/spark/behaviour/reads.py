@@ -13,6 +13,10 @@ _WAYS = (
     "give subscribe (as in 'orders,payments'), subscribePattern (as in 'orders[.].*') or assign (as in "
     "'{\"orders\": [0, 1]}')"
 )
+_ADDRESS = (
+    "tidelog.bootstrap.servers: '{}' is not the address of a broker; an address is host:port, for example "
+    "localhost:9210"
+)
 _RE2 = "; give a regular expression of RE2, for example 'orders[.].*'"
 _OFFSETS = '\'earliest\', \'latest\' or JSON like \'{"orders": {"0": 120, "1": "earliest"}}\''
 _TIMES = 'JSON like \'{"orders": {"0": 1767225600000, "1": 1767225600000}}\' (milliseconds since 1970)'
@@ -23,8 +27,7 @@ _LARGE = {"subscribe": "large"}
 _TRIMMED = {"subscribe": "trimmed"}
 _LOST = (
     "startingOffsets is 1 for trimmed/0, but the log begins at 3 and its next offset is 5; set "
-    "failOnDataLoss to "
-    "false to continue without them"
+    "failOnDataLoss to false to continue without them"
 )
 
 
@@ -34,17 +37,18 @@ def _by(zero: object, one: object, stream: str = "orders") -> str:
 
 
 def _wrong(name: str, right: str, *values: str, **more: str) -> list[Bad]:
-    """The sentence that an option and its value begin."""
+    """Values of an option that are refused, each with a sentence that says what is right."""
     return [Bad({**more, name: value}, f"{name} is {value!r}; it must be {right}") for value in values]
 
 
 def _number(name: str, least: int = 1, **more: str) -> list[Bad]:
+    """Values that are no number, or lie outside of the bounds."""
     right = f"a whole number from {least} to 4611686018427387903"
     return _wrong(name, right, str(least - 1), "ten", "9" * 30, **more)
 
 
 _MIN = {"minOffsetsPerTrigger": "5"}
-_BEFORE_1970 = str(-1)
+_BEFORE_1970 = "-1"
 
 READS: Table = {
     SERVERS: Case(
@@ -56,6 +60,8 @@ READS: Table = {
             Bad({SERVERS: " , "},
                 "option tidelog.bootstrap.servers is missing; give the address of a broker, for example "
                 "localhost:9210"),
+            *(Bad({SERVERS: f"127.0.0.1:9210,{address}"}, _ADDRESS.format(address))
+              for address in ("localhost", "localhost:99999", "http://localhost:9210")),
         ],
         elsewhere="behaviour/test_faults.py::test_brokers_that_are_not_there_are_named",
     ),

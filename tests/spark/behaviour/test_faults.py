@@ -21,9 +21,10 @@ from tidelog.errors import TidelogError
 from tidelog_spark.failures import sentence_of
 from tidelog_spark.options import SERVERS
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
-WAIT_SECONDS = 60.0
+WAIT_SECONDS = 120.0
+QUERY_SECONDS = 240
 
 
 @contextmanager
@@ -46,7 +47,7 @@ def test_brokers_that_are_not_there_are_named(spark: SparkSession, streaming: bo
 
     def read() -> None:
         if streaming:
-            rows.writeStream.format("noop").trigger(availableNow=True).start().awaitTermination(120)
+            rows.writeStream.format("noop").trigger(availableNow=True).start().awaitTermination(QUERY_SECONDS)
         else:
             rows.count()
 
@@ -119,7 +120,7 @@ class _Query:
         rows = source.option("subscribe", "orders").option("startingOffsets", "earliest").load()
         writer = rows.writeStream.format("parquet").option("path", str(self._folder / "out"))
         writer = writer.option("checkpointLocation", str(self._folder / "checkpoint"))
-        assert writer.trigger(availableNow=True).start().awaitTermination(120)
+        assert writer.trigger(availableNow=True).start().awaitTermination(QUERY_SECONDS)
 
     def forget_the_last_batch(self) -> None:
         """As if the driver had died behind its plan."""
