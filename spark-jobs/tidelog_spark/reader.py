@@ -16,7 +16,7 @@ from pyspark.sql.datasource import InputPartition
 
 from tidelog import FetchedBatch
 from tidelog.errors import LogTruncated, OffsetOutOfRange, StreamNotFound, TidelogError
-from tidelog.model import Position
+from tidelog.model import Position, id_text
 from tidelog_spark import cluster, planning
 from tidelog_spark.byte_limits import cut
 from tidelog_spark.cluster import Cluster
@@ -93,9 +93,10 @@ def read_range(
             _check_end(piece, position)
             break
         except (OffsetOutOfRange, LogTruncated, StreamNotFound) as error:
+            sentence = f"{piece} cannot be read in full: {_reason(error, piece)}"
             if options.fail_on_data_loss:
-                raise type(error)(f"{piece} cannot be read in full: {error}; {REMEDY}") from None
-            log.warning("%s cannot be read in full: %s", piece, error)
+                raise type(error)(f"{sentence}; {REMEDY}") from None
+            log.warning("%s", sentence)
             position = _past(error, position)
     if waiting.rows:
         yield assemble(waiting.take(), schema)
@@ -112,6 +113,13 @@ def _check_end(piece: Range, reached: Position) -> None:
             f"the record at offset {piece.end.offset - 1} has leader epoch {reached.leader_epoch}; "
             f"it had {piece.end.leader_epoch} when the range was planned"
         )
+
+
+def _reason(error: TidelogError, piece: Range) -> str:
+    """Why records are lost. The range was planned, so a stream that is not there now was deleted."""
+    if isinstance(error, StreamNotFound):
+        return f"the stream {piece.key.stream} with id {id_text(piece.stream_id)} was deleted"
+    return str(error)
 
 
 def _past(error: TidelogError, position: Position) -> Position | None:

@@ -13,7 +13,7 @@ from pyiceberg.catalog import load_catalog
 from pyspark.sql import SparkSession
 
 from spark.samples import offsets, send, timed
-from support.broker import BrokerProcess
+from support.trio import Trio
 from tidelog import blocking
 from tidelog.errors import OffsetOutOfRange
 from tidelog_spark.jobs.ingest import Attempt
@@ -30,7 +30,7 @@ Run = Callable[..., Report]
 
 
 @pytest.fixture
-def run(spark: SparkSession, broker: BrokerProcess, tmp_path: Path) -> Run:
+def run(spark: SparkSession, brokers: Trio, tmp_path: Path) -> Run:
     """Runs a job to its end in the session; raises what a batch raised, or else Spark's error."""
 
     def ingest(
@@ -42,7 +42,7 @@ def run(spark: SparkSession, broker: BrokerProcess, tmp_path: Path) -> Run:
     ) -> Report:
         job = from_document(
             {
-                "servers": broker.address,
+                "servers": brokers.address,
                 "source": {"streams": [name], "options": options},
                 "sink": sink,
                 "checkpoint": str(tmp_path / checkpoint),
