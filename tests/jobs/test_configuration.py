@@ -68,12 +68,17 @@ def test_a_job_needs_no_file() -> None:
             "source.streams=[orders]",
             "sink.iceberg.table=shop.orders",
             "sink.iceberg.catalog.warehouse=/lake/warehouse",
+            "sink.iceberg.expireSnapshotsOlderThan=7d",
             "checkpoint=/lake/_checkpoints/orders",
         ],
     )
     assert job.sink.iceberg is not None
     assert job.sink.iceberg.catalog.type == "sql"
+    assert job.sink.iceberg.expire_snapshots_older_than == 7 * 86_400
+    assert not job.sink.iceberg.compact_small_files
 
+
+TABLE = {"table": "a.b", "catalog": {"warehouse": "/w"}}
 
 FAULTS: list[tuple[str, Any, str]] = [
     ("servers", ..., "servers is missing"),
@@ -95,6 +100,9 @@ FAULTS: list[tuple[str, Any, str]] = [
     ("sink", {"iceberg": {"table": "a.b", "catalog": {"type": "rest"}}}, "a REST catalog needs uri"),
     ("sink", {"iceberg": {"table": "a.b", "catalog": {}}}, "an SQL catalog needs warehouse"),
     ("sink", {"iceberg": {"table": "a.b", "catalog": {"warehouse": "s3://b/w"}}}, "needs uri, such as"),
+    ("sink", {"iceberg": {**TABLE, "expireSnapshotsOlderThan": "59m"}}, "expireSnapshotsOlderThan is '59m'"),
+    ("sink", {"iceberg": {**TABLE, "expireSnapshotsOlderThan": "7"}}, "'7' is not a time"),
+    ("sink", {"iceberg": {**TABLE, "compactSmallFiles": "yes"}}, "compactSmallFiles is 'yes'"),
     ("sink.parquet", {"path": "s3://b/x", "compactSmallFiles": True}, "an object store cannot replace"),
     ("sink.parquet", {"path": "/x", "compactSmallFiles": True}, "so it needs partitionBy"),
     ("deadLetter", {"stream": "dead", "path": "/dead"}, "deadLetter: give either path or stream"),

@@ -113,6 +113,29 @@ def test_small_files_become_one_file_of_each_partition(tmp_path: Path) -> None:
     assert snapshot.summary["total-data-files"] == str(after)
 
 
+@pytest.mark.parametrize(
+    ("by", "files"), [(BY, 4), (Partitioning(Time.DAY, ("region",)), 2), (Partitioning(), 1)]
+)
+def test_a_run_looks_at_the_partitions_of_its_batches(
+    by: Partitioning, files: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    original = table_compaction._small_files
+
+    def small_files(table: Table, keys: Any, by: Partitioning) -> Any:
+        asked.append(keys)
+        return original(table, keys, by)
+
+    monkeypatch.setattr(table_compaction, "_small_files", small_files)
+    write(table_in(tmp_path, MERGING, by=by), range(BATCHES))
+    assert asked[0] is None
+    assert [len(keys) for keys in asked[1:]] == [files] * (BATCHES - 1)
+    table = table_in(tmp_path, Upkeep(), by=by)
+    table.open(SCHEMA.remove(3))
+    assert len(list(table.table.scan().plan_files())) == files
+    assert sorted(table.table.scan().to_arrow()["offset"].to_pylist()) == expected(BATCHES, bad=False)
+
+
 def test_batches_go_on_between_merges_and_none_counts_twice(tmp_path: Path) -> None:
     for batch in range(2 * BATCHES):
         target = table_in(tmp_path, MERGING)

@@ -294,6 +294,7 @@ def test_a_changed_number_of_shuffle_partitions_changes_no_result(
         ({"where": "amount >"}, "where is 'amount >': "),
         ({"where": "price > 1"}, "where is 'price > 1': .*price"),
         ({"groupBy": ["customer", "shop"]}, "groupBy.1 is 'shop': "),
+        ({"groupBy": ["*"]}, r"groupBy.0 is '\*', which is [0-9]+ columns"),
         ({"groupBy": ["customer as orders"]}, "two fields 'orders'"),
         ({"groupBy": ["customer as window_end"]}, "two fields 'window_end'"),
         ({"aggregates": {"x": "amount"}}, "aggregates.x is 'amount': "),

@@ -43,6 +43,12 @@ def results(records: DataFrame, job: Aggregation) -> DataFrame:
         _analysed(f"groupBy.{number}", text, lambda text=text: rows.select(F.expr(text)))  # type: ignore[misc]
         for number, text in enumerate(job.group_by)
     ]
+    for number, group in enumerate(groups):
+        if len(group.columns) != 1:
+            raise InvalidRequest(
+                f"groupBy.{number} is {job.group_by[number]!r}, which is {len(group.columns)} columns; name "
+                f"each of them"
+            )
     names = [group.columns[0] for group in groups]
     _check_names([*names, *job.aggregates])
     grouped = rows.groupBy(_window(job.window).alias(_WINDOW), *(F.expr(text) for text in job.group_by))
