@@ -18,16 +18,16 @@ from support.broker import BrokerProcess
 from tidelog import blocking
 from tidelog_spark.jobs.stopping import Exit
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 JOB = Path(__file__).parents[2] / "spark-jobs/jobs/aggregate.py"
-RECORDS = 6_000
-LIMIT = 1_500
+RECORDS = 3_000
+LIMIT = 1_000
 SECONDS_APART = 20
 WINDOW_RECORDS = 180
 """Records of an hour."""
 
-WAIT_SECONDS_MAX = 240.0
+WAIT_SECONDS_MAX = 400.0
 
 
 @contextmanager

@@ -110,7 +110,7 @@ def test_a_table_has_each_record_once_and_needs_no_server(
     assert rows["value"].to_pylist() == [f"value-{number}".encode() for number in range(200)] * 2
     assert table.scan(row_filter="partition = 1").to_arrow().num_rows == 200
     summaries = [snapshot.summary for snapshot in table.snapshots() if snapshot.summary]
-    batches = [summary["tidelog.batch-id"] for summary in summaries if "tidelog.merge-id" not in summary]
+    batches = [summary["tidelog.batch-id"] for summary in summaries if not summary.get("tidelog.merge-id")]
     assert batches == [str(number) for number in range(8)]
     assert len(list(table.scan().plan_files())) == 2, "the small files of each partition are merged"
 
