@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from support.broker import BrokerProcess
+from support.trio import Trio
 from tidelog import blocking
 from tidelog.errors import InvalidRequest, StreamNotFound, Unavailable
 from tidelog_spark.jobs.aggregating.attempt import Attempt
@@ -40,14 +40,14 @@ Run = Callable[..., Report]
 
 
 @pytest.fixture
-def run(spark: SparkSession, broker: BrokerProcess, tmp_path: Path) -> Run:
+def run(spark: SparkSession, brokers: Trio, tmp_path: Path) -> Run:
     """Runs a job to its end in the session; raises what a batch raised, or else Spark's error."""
 
     def aggregate(source: str, target: str, checkpoint: str = "checkpoint", **more: Any) -> Report:
         job = from_document(
             Aggregation,
             {
-                "servers": broker.address,
+                "servers": brokers.address,
                 "source": more.pop("from_", None)
                 or {"streams": [source], "options": more.pop("options", {})},
                 "value": VALUE,

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from support.broker import BrokerProcess
+from support.trio import Trio
 from tidelog import blocking
 from tidelog_spark.jobs.stopping import Exit
 
@@ -78,7 +78,7 @@ def test_each_window_is_there_once_after_a_kill(
     point: str,
     log: blocking.Client,
     stream: Callable[..., str],
-    broker: BrokerProcess,
+    brokers: Trio,
     tmp_path: Path,
 ) -> None:
     source, target = stream(), stream(2)
@@ -90,14 +90,14 @@ def test_each_window_is_there_once_after_a_kill(
     def written() -> int:
         return sum(end - first for first, end in log.offsets(target).values())
 
-    with job(source, target, broker.address, tmp_path) as running:
+    with job(source, target, brokers.address, tmp_path) as running:
         deadline = time.monotonic() + WAIT_SECONDS_MAX
         while not POINTS[point](tmp_path, written):
             assert running.poll() is None, (tmp_path / "job.log").read_text()
             assert time.monotonic() < deadline, (tmp_path / "job.log").read_text()
             time.sleep(0.001)
         os.killpg(running.pid, signal.SIGKILL)
-    with job(source, target, broker.address, tmp_path) as running:
+    with job(source, target, brokers.address, tmp_path) as running:
         assert running.wait(WAIT_SECONDS_MAX) == Exit.DONE, (tmp_path / "job.log").read_text()
     found = [json.loads(record.value or b"") for record in log.reader(target, follow=False)]
     places = [(row["window_start"], row["rest"]) for row in found]
