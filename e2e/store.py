@@ -17,7 +17,7 @@ SECRET: Final = "store-credentials"
 CREDENTIALS: Final = {"AWS_ACCESS_KEY_ID": "tidelog-test", "AWS_SECRET_ACCESS_KEY": "tidelog-test-secret"}
 
 OBJECT_STORE: Final = {"endpoint": ENDPOINT, "region": REGION}
-"""`spec.objectStore` of an Ingestion."""
+"""The section `objectStore` of an Ingestion."""
 ENV: Final[list[dict[str, Any]]] = [
     *(
         {"name": name, "valueFrom": {"secretKeyRef": {"name": SECRET, "key": name}}}
