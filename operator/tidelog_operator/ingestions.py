@@ -23,7 +23,7 @@ OVERHEAD_BYTES_PER_TASK: Final = 256 * MIB
 """Memory of the Python processes of one task, with its Arrow batches."""
 OVERHEAD_BYTES_OF_DRIVER_MIN: Final = 1024 * MIB
 """A driver has Python processes besides those of tasks: the job itself, and several that plan for the source.
-They share little memory: 800 MiB were seen."""
+They share little memory: 730 MiB of twelve processes were seen, with one task at once."""
 
 INTERVAL: Final = "60s"
 RESTART_DELAY: Final = "10s"
