@@ -3,7 +3,9 @@
 - `cluster`  a Kubernetes cluster on this machine
 - `load`     the load and its judgement
 - `kube`     kubectl and helm
-- `lake`     a volume for Ingestions, and a pod that compares its files with a stream
+- `ingestion`  Ingestions as users write them, and what their statuses say
+- `lake`     a volume for Ingestions, and pods that compare its files and tables with a stream
+- `store`    an object store in a pod
 - `release`  a release of the chart
 - `earlier`  the version that an upgrade starts from
 

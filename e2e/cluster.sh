@@ -31,9 +31,19 @@ has_kind() {
 build_images() {
   # Ingestions are no part of the short tests on one node.
   TARGETS="broker operator nats client$( ((nodes == 1)) || echo ' spark')" tools/images.sh >&2
+  ((nodes == 1)) || build_store
   mkdir -p "$images/next"
   TARGETS=broker TAG=$tag-next OUT=$images/next tools/images.sh >&2
   build_before
+}
+
+# The object store to which Ingestions write: MinIO, an image of one program.
+build_store() {
+  local minio
+  minio=$(tools/s3/binaries.sh build)/minio
+  if [[ ! $images/store.tar -nt $minio ]]; then
+    .venv/bin/python -m e2e.cluster write-image "$minio" "$IMAGES/store:$tag" "$images/store.tar"
+  fi
 }
 
 # Upgrades start from this version (e2e/earlier.py). A cluster of one node is for short tests, without upgrades.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,11 +15,16 @@ import pytest
 from e2e.cluster.__main__ import open_cluster
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.processes import ClusterError
+from e2e.ingestion import STREAM, Sales
 from e2e.kube import Kube
-from e2e.release import CHART, CLUSTER, NAME, Release
+from e2e.lake import Lake
+from e2e.release import CHART, CLUSTER, NAME, Release, stream
 
 NAMESPACE: Final = os.environ.get("TIDELOG_E2E_NAMESPACE", "tidelog-e2e")
 FIGURES: Final = Path(__file__).parents[1] / ".build" / "e2e" / "figures.json"
+
+NAME_CHARACTERS_MAX: Final = 30
+"""Characters of the name of an Ingestion; names of its pods are longer."""
 
 
 class Figures:
@@ -111,3 +117,34 @@ def nodes(machines: Cluster | None) -> Cluster:
     if machines is None:
         pytest.skip("only this machine's own cluster has nodes that one may break")
     return machines
+
+
+# --- Ingestions
+
+
+@pytest.fixture(scope="module")
+def lake(release: Release) -> Iterator[Lake]:
+    """A volume, an object store, and the stream `sales`."""
+    release.until_healthy()
+    release.kube.apply(stream(STREAM, subject=f"{STREAM}.>", partitions=3, deletionPolicy="Delete"))
+    release.until_healthy()
+    made = Lake(release.kube, node=release.load_node)
+    yield made
+    made.close()
+    release.kube.kubectl("delete", "stream.tidelog.io", STREAM, seconds=120)
+
+
+@pytest.fixture(scope="module")
+def sales(lake: Lake) -> Sales:
+    made = Sales(lake)
+    made.publish(1000)
+    return made
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest, kube: Kube) -> Iterator[str]:
+    """The name of an Ingestion, which is deleted with its runs."""
+    title = re.sub(r"[^a-z0-9]+", "-", request.node.name.removeprefix("test_"))
+    name = title[-NAME_CHARACTERS_MAX:].strip("-")
+    yield name
+    kube.kubectl("delete", "ingestion", name, "--ignore-not-found", "--cascade=foreground", seconds=180)

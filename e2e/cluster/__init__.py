@@ -5,5 +5,5 @@
 - `node`           a container runtime, a kubelet and a proxy
 - `machines`       network and mount namespaces; `control_groups` the processes of a machine
 - `processes`      processes that outlive the program that started them
-- `certificates`, `layout`, `pause_image`  the certificates, the files and addresses, the image of pods
+- `certificates`, `layout`, `program_image`  the certificates, the files and addresses, images of one program
 """

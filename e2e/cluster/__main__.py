@@ -19,6 +19,7 @@ import typer
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.layout import Layout, default_folder
 from e2e.cluster.processes import ClusterError
+from e2e.cluster.program_image import write_program_image
 
 BINARIES: Final = Path(__file__).parents[2] / "tools" / "kube" / "binaries.sh"
 
@@ -95,6 +96,12 @@ def heal(number: int = NODE) -> None:
 def load_image(file: Path = IMAGE) -> None:
     """Load an image into every node, and into later ones."""
     open_cluster().load_image(file)
+
+
+@app.command()
+def write_image(program: Path, name: str, target: Path) -> None:
+    """Write an image of one static program, without a container engine."""
+    write_program_image(program, name, target)
 
 
 @app.command()

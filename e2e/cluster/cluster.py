@@ -11,10 +11,10 @@ from typing import Final
 
 from e2e.cluster.control_plane import NAME as CONTROL
 from e2e.cluster.control_plane import ControlPlane
-from e2e.cluster.layout import NODES_MAX, Layout
+from e2e.cluster.layout import NODES_MAX, PAUSE_IMAGE, Layout
 from e2e.cluster.node import Node
-from e2e.cluster.pause_image import write_pause_image
 from e2e.cluster.processes import ClusterError, Processes
+from e2e.cluster.program_image import write_program_image
 
 COMMANDS: Final = ("containerd", "ctr", "runc", "iptables", "ip", "sysctl", "nsenter", "unshare")
 PACKAGES: Final = "containerd runc iptables iproute2 procps util-linux"
@@ -63,7 +63,7 @@ class Cluster:
         shutil.rmtree(layout.logs, ignore_errors=True)
         layout.folder.mkdir(parents=True, exist_ok=True)
         pause = layout.folder / "pause.tar"
-        write_pause_image(layout.programs / "pause", pause)
+        write_program_image(layout.programs / "pause", PAUSE_IMAGE, pause)
         layout.images.write_text(f"{pause}\n")
         nodes = [self.node(number) for number in range(1, count + 1)]
         self.plane.start()

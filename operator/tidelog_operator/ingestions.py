@@ -18,6 +18,12 @@ MIB: Final = 1 << 20
 OVERHEAD_SHARE: Final = 0.4
 """Memory beside the Java heap, as a share of the heap: Spark's own default for Python programs."""
 OVERHEAD_BYTES_MIN: Final = 384 * MIB
+"""Memory beside the heap of a Java process without Python."""
+OVERHEAD_BYTES_PER_TASK: Final = 256 * MIB
+"""Memory of the Python processes of one task, with its Arrow batches."""
+OVERHEAD_BYTES_OF_DRIVER_MIN: Final = 1024 * MIB
+"""A driver has Python processes besides those of tasks: the job itself, and several that plan for the source.
+They share little memory: 730 MiB of twelve processes were seen, with one task at once."""
 
 INTERVAL: Final = "60s"
 RESTART_DELAY: Final = "10s"
@@ -179,6 +185,8 @@ def _spec(spec: Manifest) -> IngestionSpec:
     if continuous:
         job["trigger"] = {"interval": (spec.get("trigger") or {}).get("interval", INTERVAL)}
     executor = spec["executor"]
+    tasks = OVERHEAD_BYTES_PER_TASK * executor["cores"]
+    of_driver = OVERHEAD_BYTES_OF_DRIVER_MIN + (0 if executor["instances"] else tasks)
     return IngestionSpec(
         when=_restart(spec.get("restart") or {}) if continuous else _timetable(spec),
         suspend=spec["suspend"],
@@ -186,12 +194,12 @@ def _spec(spec: Manifest) -> IngestionSpec:
         job=job,
         spark_conf=spec.get("sparkConf") or {},
         service_account=spec["serviceAccountName"],
-        driver=Driver(str(spec["driver"]["cpu"]), _memory(spec["driver"])),
+        driver=Driver(str(spec["driver"]["cpu"]), _memory(spec["driver"], of_driver)),
         executors=Executors(
             executor["instances"],
             executor["cores"],
             str(executor.get("cpu", executor["cores"])),
-            _memory(executor),
+            _memory(executor, OVERHEAD_BYTES_MIN + tasks),
         ),
         pods=PodSettings(
             image=spec["image"],
@@ -227,12 +235,12 @@ def _restart(restart: Manifest) -> Restart:
     )
 
 
-def _memory(resources: Manifest) -> Memory:
+def _memory(resources: Manifest, overhead_min: int) -> Memory:
     heap = size_bytes(resources["memory"])
     if "memoryOverhead" in resources:
         overhead = size_bytes(resources["memoryOverhead"])
     else:
-        overhead = max(OVERHEAD_BYTES_MIN, int(heap * OVERHEAD_SHARE))
+        overhead = max(overhead_min, int(heap * OVERHEAD_SHARE))
     return Memory(max(1, heap // MIB), math.ceil(overhead / MIB))
 
 

@@ -122,7 +122,8 @@ def test_a_schedule_becomes_a_cron_job_that_never_runs_twice_at_once(plane: Cont
     assert plane.object("Ingestion", "nightly")["status"]["nextRun"].endswith(":15:00Z")
     files = plane.object("ConfigMap", "nightly-ingestion")["data"]
     assert "servers: main:9210" in files["job.yaml"]
-    assert "spark.executor.memoryOverhead 410m" in files["spark-defaults.conf"]
+    assert "spark.executor.memoryOverhead 640m" in files["spark-defaults.conf"]
+    assert "spark.log.level WARN" in files["spark-defaults.conf"]
 
 
 def test_suspending_keeps_the_cron_job_and_begins_no_run(plane: ControlPlane) -> None:

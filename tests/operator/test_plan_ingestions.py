@@ -84,6 +84,31 @@ def existing(ingestion: IngestionObject, *, suspended: bool = False, **status: A
     return {**made, "metadata": meta, "status": status}
 
 
+@pytest.mark.parametrize(
+    ("executor", "driver_mib", "executor_mib"),
+    [
+        ({"instances": 1, "cores": 1}, 1024, 384 + 256),
+        ({"instances": 2, "cores": 4}, 1024, 384 + 4 * 256),
+        ({"instances": 0, "cores": 2}, 1024 + 2 * 256, 384 + 2 * 256),
+    ],
+)
+def test_memory_beside_the_heap_is_enough_for_python(
+    executor: dict[str, int], driver_mib: int, executor_mib: int
+) -> None:
+    spec = one(driver={"cpu": 1, "memory": "1Gi"}, executor={"memory": "1Gi", **executor}).spec
+
+    assert spec is not None
+    assert spec.driver.memory.overhead_mib == driver_mib
+    assert spec.executors.memory.overhead_mib == executor_mib
+
+
+def test_memory_beside_a_large_heap_is_a_share_of_it() -> None:
+    spec = one(driver={"cpu": 1, "memory": "10Gi"}).spec
+
+    assert spec is not None
+    assert spec.driver.memory.overhead_mib == 4096
+
+
 def test_a_settled_schedule_needs_nothing() -> None:
     daily = one(schedule="0 13 * * *")
 

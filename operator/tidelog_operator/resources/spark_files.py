@@ -42,6 +42,9 @@ CONFIG_VOLUME: Final = "tidelog-config"
 TMP_VOLUME: Final = "spark-local-dir-tmp"
 """Spark recognises the start of the name: executors put their own files there, and get no other volume."""
 
+LOG_LEVEL: Final = "WARN"
+"""Spark's own messages: at INFO they hide the lines of the job. `sparkConf` of an Ingestion may change it."""
+
 USER: Final = 65532
 
 CONTAINER_SECURITY: Final = {
@@ -126,7 +129,11 @@ def executor_pod(one: IngestionObject, spec: IngestionSpec) -> dict[str, Any]:
 
 
 def _conf_file(one: IngestionObject, spec: IngestionSpec) -> str:
-    conf = {"spark.app.name": one.key.name, "spark.driver.memory": f"{spec.driver.memory.heap_mib}m"}
+    conf = {
+        "spark.app.name": one.key.name,
+        "spark.driver.memory": f"{spec.driver.memory.heap_mib}m",
+        "spark.log.level": LOG_LEVEL,
+    }
     conf |= _executors(one, spec) if spec.executors.instances else _local(spec)
     return "".join(f"{name} {value}\n" for name, value in sorted(conf.items()))
 

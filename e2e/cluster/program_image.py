@@ -1,5 +1,7 @@
-"""The image whose only process holds the namespaces of a pod: an OCI layout of one file, built without a
-container engine."""
+"""An image of one static program: an OCI layout of one file, built without a container engine.
+
+The image whose process holds the namespaces of a pod is made this way, and the object store of tests.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +13,21 @@ import tarfile
 from pathlib import Path
 from typing import Any, Final
 
-from e2e.cluster.layout import PAUSE_IMAGE
-
 ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 MEDIA: Final = "application/vnd.oci.image"
 
 
-def write_pause_image(program: Path, target: Path) -> None:
-    """Writes the image. `target`: a tar file for `ctr images import`. The same program gives the same
-    bytes."""
-    layer = _tar({"pause": (program.read_bytes(), 0o755)})
+USER: Final = "65532"
+
+
+def write_program_image(program: Path, name: str, target: Path) -> None:
+    """Writes the image. `name`: of the image, with its tag. `target`: a tar file for `ctr images import`. The
+    same program gives the same bytes."""
+    layer = _tar({program.name: (program.read_bytes(), 0o755)})
     config = _json({
         "architecture": ARCHITECTURES[platform.machine()],
         "os": "linux",
-        "config": {"Entrypoint": ["/pause"], "User": "65535"},
+        "config": {"Entrypoint": [f"/{program.name}"], "User": USER},
         "rootfs": {"type": "layers", "diff_ids": [_digest(layer)]},
     })  # fmt: skip
     manifest = _json({
@@ -33,7 +36,7 @@ def write_pause_image(program: Path, target: Path) -> None:
         "config": _blob(config, "config.v1+json"),
         "layers": [_blob(layer, "layer.v1.tar")],
     })  # fmt: skip
-    named = {"annotations": {"io.containerd.image.name": PAUSE_IMAGE}}
+    named = {"annotations": {"io.containerd.image.name": name}}
     index = _json({"schemaVersion": 2, "manifests": [_blob(manifest, "manifest.v1+json") | named]})
     files = {"oci-layout": _json({"imageLayoutVersion": "1.0.0"}), "index.json": index}
     for blob in (layer, config, manifest):
