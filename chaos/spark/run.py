@@ -21,6 +21,7 @@ from chaos.spark.victims import Killer, Victim, order_of
 from tidelog import blocking
 from tidelog.cli.local.local_cluster import folder_name
 from tidelog.cli.local.processes import Signals
+from tidelog.model.configuration import StreamSettings
 
 KILL_SECONDS_MAX: Final = 240.0
 """Within this time a micro-batch must be done after a kill, and the next kill must find its victim."""
@@ -112,7 +113,7 @@ class Run:
         if self._target is Target.SINK:
             log.create_stream(
                 TARGET, partitions=TARGET_PARTITIONS, replication_factor=3, durability="page-cache",
-                batch_bytes_max=TARGET_BATCH_BYTES_MAX,
+                settings=StreamSettings(batch_bytes_max=TARGET_BATCH_BYTES_MAX),
             )  # fmt: skip
         stream = TARGET if self._target is Target.SINK else SOURCE
         killer = Killer(self._machines, self._driver, log, stream, self._chance)
