@@ -80,13 +80,8 @@ def play(case: Case, spark: SparkSession, log: blocking.Client, server: str, fol
     """The outcome: ``exact``, ``indeterminate``, or a sentence about a violation."""
     source, target = f"source-{case.number}", f"target-{case.number}"
     log.create_stream(source, partitions=PARTITIONS, durability="page-cache")
-    log.create_stream(
-        target,
-        partitions=3,
-        durability="page-cache",
     small = StreamSettings(batch_bytes_max=BATCH_BYTES_MAX)
     log.create_stream(target, partitions=3, durability="page-cache", settings=small)
-    )
     expected: dict[tuple[str, int, int], bytes] = {}
     with log.producer(source) as producer:
         for partition in range(PARTITIONS):
