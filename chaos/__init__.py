@@ -17,6 +17,7 @@ control.
 - `harness`         starts the cluster and the load, waits until all is healed, asks for the verdict
 - `plan`            which fault when (pure); `faults`, `volumes` and `administration` perform them
 - `run`             a run with faults by a plan; `scenarios`: runs that measure one event
+- `spark`           kills on a Spark cluster, with a command of its own
 - `planted`         bugs that a run must find
 - `figures`         what was measured; `verdict`: what was found
 
