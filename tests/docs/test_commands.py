@@ -57,7 +57,11 @@ ENTRIES: list[Covered | NotRun] = [
     Covered("examples/.*", r"npm install|node .*", "tests/examples/test_node_client.py"),
     NotRun(".*", r"make (test|check|docs)", "continuous integration runs it (.ci/run)"),
     NotRun("docs/benchmarks.md", r"make bench.*|python -m bench\..*", MINUTES),
-    NotRun("docs/chaos.md", r"make chaos.*|python -m chaos .*", MINUTES + "; tests/chaos tests its parts"),
+    NotRun(
+        "docs/chaos.md",
+        r"make chaos.*|python -m chaos(\.spark(\.reshuffle)?)? .*",
+        MINUTES + "; tests/chaos tests its parts",
+    ),
     NotRun(
         "docs/spark.md", r"pip install .*", "it installs packages; tools/setup.sh installs the same extras"
     ),
