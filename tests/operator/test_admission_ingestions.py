@@ -134,6 +134,7 @@ def test_the_cluster_of_an_ingestion_cannot_change(plane: ControlPlane) -> None:
             "volumeMounts": [],
             "env": [{"name": "K", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}],
         },
+        {"value": {"format": "avro", "schema": '{"type": "record"}'}},
         {"executor": {"instances": 0, "cores": 4}, "driver": {"memory": "2Gi", "memoryOverhead": "1Gi"}},
     ],
 )

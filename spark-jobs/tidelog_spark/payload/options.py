@@ -10,6 +10,8 @@ from pyspark.sql.types import StructType
 
 from tidelog.errors import InvalidRequest
 from tidelog_spark.option_values import Given
+from tidelog_spark.payload.avro_schema import parse_avro
+from tidelog_spark.payload.avro_values import AvroDecoder
 from tidelog_spark.payload.decoded import Decoder
 from tidelog_spark.payload.json_records import UNITS
 from tidelog_spark.payload.json_values import JsonDecoder
@@ -18,7 +20,13 @@ from tidelog_spark.payload.types import arrow_type, parse_schema
 NAMES: Final = ("valueFormat", "valueSchema", "badRecords", "timestampUnit")
 """All but the first have an effect only with a format other than `raw`."""
 
-FORMATS: Final = ("raw", "json")
+FORMATS: Final = ("raw", "json", "avro")
+
+_SCHEMAS: Final = {
+    "json": "the fields, for example 'id bigint, amount double'",
+    "avro": "the writer's Avro schema as JSON",
+}
+"""What `valueSchema` must have, for each format."""
 
 
 class BadRecords(StrEnum):
@@ -52,21 +60,32 @@ def parse_payload(values: Given) -> Payload | None:
 
     Raises `InvalidRequest` with a sentence about the first value that is not allowed.
     """
-    if values.choice("valueFormat", FORMATS, default="raw") == "raw":
+    form = values.choice("valueFormat", FORMATS, default="raw")
+    if form != "json" and "timestampUnit" in values:
+        raise InvalidRequest(
+            "timestampUnit has an effect only with valueFormat=json; give it, or remove timestampUnit"
+        )
+    if form == "raw":
         for name in NAMES[1:]:
             if name in values:
                 raise InvalidRequest(
-                    f"{name} has an effect only with valueFormat=json; give it, or remove {name}"
+                    f"{name} has an effect only with valueFormat=json or avro; give it, or remove {name}"
                 )
         return None
     text = values.text("valueSchema")
     if text is None:
-        raise InvalidRequest(
-            "valueFormat is 'json', but valueSchema is missing; give the fields, for example "
-            "'id bigint, amount double'"
-        )
-    schema = parse_schema(text)
-    unit = values.choice("timestampUnit", tuple(UNITS), default="s")
+        raise InvalidRequest(f"valueFormat is {form!r}, but valueSchema is missing; give {_SCHEMAS[form]}")
     modes = [mode.value for mode in BadRecords]
     mode = BadRecords(values.choice("badRecords", modes, default=BadRecords.FAIL.value))
-    return Payload(schema, JsonDecoder(arrow_type(schema), unit), mode)
+    schema, decoder = _decoder(form, text, values)
+    return Payload(schema, decoder, mode)
+
+
+def _decoder(form: str, text: str, values: Given) -> tuple[StructType, Decoder]:
+    """The type of the column `value`, and what decodes it."""
+    if form == "avro":
+        schema = parse_avro(text).type
+        return schema, AvroDecoder(arrow_type(schema), text)
+    schema = parse_schema(text)
+    unit = values.choice("timestampUnit", tuple(UNITS), default="s")
+    return schema, JsonDecoder(arrow_type(schema), unit)
