@@ -81,8 +81,11 @@ def _cells(value: Any, kind: pa.DataType) -> int:
     """The cells that a value takes in the columns; a null takes those of all the fields of its type."""
     if pa.types.is_struct(kind):
         return 1 + sum(_cells(None if value is None else value[f.name], f.type) for f in kind)
-    if value is not None and pa.types.is_map(kind):
-        return 1 + sum(1 + _cells(item, kind.item_type) for _, item in value)
-    if value is not None and pa.types.is_list(kind):
-        return 1 + sum(_cells(item, kind.value_type) for item in value)
-    return 1
+    if value is None or not (pa.types.is_map(kind) or pa.types.is_list(kind)):
+        return 1
+    inner = kind.item_type if pa.types.is_map(kind) else kind.value_type
+    items = [item for _, item in value] if pa.types.is_map(kind) else value
+    # The nulls are counted at once: a hostile value has many, and each would be a walk over the type.
+    nulls = sum(item is None for item in items)
+    found = 1 + len(items) + sum(_cells(item, inner) for item in items if item is not None)
+    return found + (nulls * _cells(None, inner) if nulls else 0)
