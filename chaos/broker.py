@@ -14,12 +14,12 @@ import threading
 from pathlib import Path
 
 from chaos.disk import DiskState, FaultyFiles
+from tidelog.large_blocks import keep_large_blocks
 from tidelog.without_pandas import leave_pandas_out
 from tidelog_broker.__main__ import (
     EXIT_DAMAGED,
     EXIT_FAILED,
     configure_logging,
-    keep_large_blocks,
     poll_in_place,
 )
 from tidelog_broker.config import Settings

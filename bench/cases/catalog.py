@@ -24,7 +24,7 @@ from bench.ours.client import records_per_batch
 from bench.peers.jetstream import contenders as jetstream
 from bench.peers.kafka import contenders as kafka
 
-PEERS = ("jetstream", "kafka", "parquet", "unpruned", "physical")
+PEERS = ("jetstream", "kafka", "parquet", "unpruned", "memory", "physical")
 """The names for `--peers`. `physical` is the machine itself, measured in the same rounds; `parquet` is Spark
 without a log, and `unpruned` is Tidelog without the option that a case is about."""
 

@@ -1,6 +1,7 @@
 """The cases of Spark: batch and streaming reads, pruned reads, latency and writes, beside Kafka's connector.
 
-`parquet` is the floor: Spark with files of the same rows, and no log.
+`parquet` is the floor: Spark with files of the same rows, and no log. `memory` is the limit of a Python data
+source: the same rows from the memory of its tasks.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from bench.cases.copies import LATENCY, SIZES
 from bench.harness.case import Case, Entrant
 from bench.harness.model import OURS, Contender
 from bench.spark import contenders as spark
-from bench.spark.contenders import KAFKA, PARQUET, UNPRUNED, Selection
+from bench.spark.contenders import KAFKA, MEMORY, PARQUET, UNPRUNED, Selection
 from bench.spark.rows import SUBJECT
 
 ROWS = "rows/s"
@@ -48,6 +49,8 @@ def spark_cases() -> list[Case]:
 
 def _case(name: str, make: Make, **how: object) -> Case:
     peers = {"kafka": KAFKA, "parquet": PARQUET}
+    if make is spark.read:
+        peers["memory"] = MEMORY
     return Case(
         name, ROWS, True,
         partial(make, name=OURS, **how),

@@ -1,4 +1,5 @@
-"""The contenders of the `spark` cases: Tidelog with and without pruning, Kafka's connector, Parquet files."""
+"""The contenders of the `spark` cases: Tidelog with and without pruning, Kafka's connector, Parquet files,
+rows from memory."""
 
 from __future__ import annotations
 
@@ -16,13 +17,15 @@ from bench.harness.work import SPARK_PARTITIONS, sample_of
 from bench.peers.kafka import contenders as kafka
 from bench.peers.kafka.connector import TUNED_SINK, TUNED_SOURCE, versions
 from bench.spark.client import Session
-from bench.spark.places import TRIGGERS, KafkaPlace, ParquetPlace, Place, TidelogPlace
+from bench.spark.places import TRIGGERS, KafkaPlace, MemoryPlace, ParquetPlace, Place, TidelogPlace
 from bench.spark.request import MASTER, Format, Request
 from bench.spark.rows import selected
 
 UNPRUNED = f"{OURS} (without the option)"
 KAFKA = kafka.NAME
 PARQUET = "parquet"
+MEMORY = "memory"
+"""The limit: a Python data source whose tasks have the rows in memory."""
 
 WARM_RUNS = 2
 """Runs of the work that do not count: a new JVM gets faster from run to run."""
@@ -34,6 +37,7 @@ PLACES: Mapping[str, MakePlace] = {
     UNPRUNED: TidelogPlace,
     KAFKA: KafkaPlace,
     PARQUET: ParquetPlace,
+    MEMORY: MemoryPlace,
 }
 
 SPARK = f"Spark {MASTER}, the settings of tidelog_spark.local_session"
@@ -42,6 +46,7 @@ CLIENTS = {
     UNPRUNED: "format('tidelog'), Spark selects the rows and the columns",
     KAFKA: f"format('kafka'), {versions()}",
     PARQUET: "format('parquet'), files without compression",
+    MEMORY: "a Python data source that sends the same batches from memory",
 }
 OPTIONS: Mapping[str, Mapping[str, object]] = {
     KAFKA: {"source": dict(TUNED_SOURCE), "sink": dict(TUNED_SINK)}

@@ -11,13 +11,14 @@ from typing import Any
 import pyarrow.parquet as pq
 
 import tidelog
-from bench.harness.processes import python, run
+from bench.harness.processes import Failed, python, run
 from bench.harness.stage import Stage
 from bench.harness.work import SPARK_PARTITIONS
 from bench.ours.broker import Broker
 from bench.peers.kafka.connector import TUNED_SINK, TUNED_SOURCE, connector_jars
 from bench.peers.kafka.server import REQUEST_SECONDS_MAX, jars
 from bench.spark.fill import FILES
+from bench.spark.memory_source import FORMAT
 from bench.spark.request import Format
 
 SERVERS = "tidelog.bootstrap.servers"
@@ -219,6 +220,41 @@ class ParquetPlace(Place):
 
     def stored(self) -> int:
         return sum(pq.read_metadata(file).num_rows for file in Path(self.target).glob("*.parquet"))
+
+
+class MemoryPlace(Place):
+    """No place: each task makes its rows (`memory_source`)."""
+
+    kind = "memory"
+
+    def __init__(self, stage: Stage) -> None:
+        super().__init__(stage)
+        self._options: dict[str, str] = {}
+
+    @property
+    def target(self) -> str:
+        return ""
+
+    @property
+    def source(self) -> Format:
+        return Format(FORMAT, self._options)
+
+    def stream_source(self, rows: int) -> Format:
+        return Format(FORMAT, {**self._options, "rowsPerTrigger": str(_per_trigger(rows))})
+
+    @property
+    def sink(self) -> Format:
+        raise Failed("nothing is written to memory")
+
+    def create(self) -> None: ...
+
+    def delete(self) -> None: ...
+
+    def stored(self) -> int:
+        return int(self._options["rows"])
+
+    def fill(self, rows: int, size: int, *, subjects: bool) -> None:
+        self._options = {"rows": str(rows), "size": str(size)}
 
 
 def _per_trigger(rows: int) -> int:

@@ -14,6 +14,7 @@ from time import perf_counter
 
 from pyspark import SparkContext
 
+from bench.spark import memory_source
 from bench.spark.cost import adopt_orphans
 from bench.spark.request import MASTER, Request
 from bench.spark.works import answer
@@ -29,6 +30,7 @@ def serve(lines: Iterator[str], jars: str) -> None:
         assert gateway is not None, "a session has started the JVM"
         jvm = gateway.proc.pid
         _say({"session_s": perf_counter() - began})
+        memory_source.register(spark)
         for line in lines:
             try:
                 _say(answer(spark, Request.parse(line), jvm))

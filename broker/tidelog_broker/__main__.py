@@ -4,7 +4,6 @@ data directory that failed."""
 from __future__ import annotations
 
 import argparse
-import ctypes
 import gc
 import logging
 import os
@@ -17,20 +16,11 @@ from uuid import uuid4
 
 import structlog
 
+from tidelog.large_blocks import keep_large_blocks
 from tidelog.without_pandas import leave_pandas_out
 from tidelog.wording import count_of, listed
 from tidelog_broker.config import Settings, SettingsInvalid, default_text, parse_broker_id
 from tidelog_broker.errors import BrokerError, DirectoryDamaged
-
-KEPT_BLOCK_BYTES_MAX = 32 << 20
-"""Larger blocks are returned to the system when they are freed."""
-
-KEPT_HEAP_BYTES_MAX = 256 << 20
-"""More free memory than this at the end of the heap is returned to the system."""
-
-# From glibc's malloc.h.
-_M_TRIM_THRESHOLD = -1
-_M_MMAP_THRESHOLD = -3
 
 THREAD_TURN_SECONDS = 0.001
 """How long a thread that computes keeps the interpreter's lock while the event loop wants it."""
@@ -323,19 +313,6 @@ def poll_in_place() -> None:
     here. A value that the environment already has stays.
     """
     os.environ.setdefault("GRPC_EXPERIMENTS", GRPC_EXPERIMENTS)
-
-
-def keep_large_blocks() -> None:
-    """Makes glibc keep blocks of the size of batches: returning them costs page faults for every batch.
-
-    Other C libraries have no such options.
-    """
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError):
-        return
-    mallopt(_M_MMAP_THRESHOLD, KEPT_BLOCK_BYTES_MAX)
-    mallopt(_M_TRIM_THRESHOLD, KEPT_HEAP_BYTES_MAX)
 
 
 def configure_logging(settings: Settings | None) -> None:

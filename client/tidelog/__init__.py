@@ -15,6 +15,7 @@ for applications.
 the client
 - `wire`, `cluster_wire`, `large_field`  values to messages and back
 - `wording`        lists in a sentence for users
+- `large_blocks`   keeps memory of the size of batches from the system
 - `without_pandas` keeps pyarrow from importing pandas
 
 The imports are lazy, so that the broker, which shares the values, the errors and the format with the client,

@@ -14,16 +14,20 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from tidelog import ReaderOptions, blocking
-from tidelog.errors import TidelogError
+from tidelog.errors import InvalidRequest, StreamNotFound, TidelogError
+from tidelog.large_blocks import keep_large_blocks
 from tidelog.model import FoundPositions, Position
 from tidelog.reader import Start
 from tidelog_spark.offsets import Range
-from tidelog_spark.options import Retries
+from tidelog_spark.options import SERVERS, Retries
 
 T = TypeVar("T")
 
 INTERNAL_PREFIX: Final = "__"
 """Names of streams that belong to Tidelog itself. A pattern never chooses them."""
+
+KEPT_HEAP_BYTES_MAX: Final = 64 << 20
+"""Free memory that a process keeps for the next batches."""
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +43,7 @@ def of(servers: Sequence[str]) -> Cluster:
         # goes through every imported module, which is a fifth of the CPU time of a read.
         gc.collect()
         gc.freeze()
+        keep_large_blocks(KEPT_HEAP_BYTES_MAX)
     return known
 
 
@@ -53,8 +58,12 @@ class Cluster:
     """A connected client of one cluster."""
 
     def __init__(self, servers: Sequence[str]) -> None:
+        """Raises `InvalidRequest` for an address that is none, and `Unavailable` if no broker answers."""
         self._servers = tuple(servers)
-        self._client = blocking.connect(list(servers))
+        try:
+            self._client = blocking.connect(list(servers))
+        except InvalidRequest as error:
+            raise InvalidRequest(f"{SERVERS}: {error.message}") from None
 
     def __repr__(self) -> str:
         return f"<Cluster {','.join(self._servers)}>"
@@ -66,12 +75,25 @@ class Cluster:
         """A sink that writes to a stream."""
         return self._client.sink(stream)
 
+    def check_stream(self, stream: str, option: str) -> None:
+        """Raises `StreamNotFound` if there is no stream with the name that `option` gives."""
+        try:
+            self._client.describe_stream(stream)
+        except StreamNotFound:
+            raise no_stream(stream, option) from None
+
     def streams_matching(self, pattern: str, retries: Retries) -> tuple[str, ...]:
         """The names of the streams that match `pattern` (RE2) as a whole, sorted; never internal streams.
 
         Raises `InvalidRequest` if the pattern is not a regular expression.
         """
-        found = _repeated(lambda: self._client.list_streams(pattern), retries)
+        try:
+            found = _repeated(lambda: self._client.list_streams(pattern), retries)
+        except InvalidRequest as error:
+            raise InvalidRequest(
+                f"subscribePattern: {error.message}; give a regular expression of RE2, for example "
+                "'orders[.].*'"
+            ) from None
         return tuple(sorted(stream.name for stream in found if not stream.name.startswith(INTERNAL_PREFIX)))
 
     def find(
@@ -97,6 +119,13 @@ class Cluster:
             options=ReaderOptions(follow=False, retry_timeout_s=retries.fetch_timeout_s),
             **pruning,
         )
+
+
+def no_stream(name: str, option: str) -> StreamNotFound:
+    """The error for a stream that `option` names and that does not exist."""
+    return StreamNotFound(
+        f"there is no stream {name}; create it, or correct the name in {option}", stream=name
+    )
 
 
 def _repeated(request: Callable[[], T], retries: Retries) -> T:

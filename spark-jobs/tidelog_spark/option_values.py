@@ -17,6 +17,9 @@ from tidelog.errors import InvalidRequest
 SHOWN_CHARACTERS_MAX: Final = 200
 """An error shows at most this many characters of a wrong value."""
 
+NUMBER_MAX: Final = (1 << 62) - 1
+"""The largest number of an option. The sum of two such numbers still fits in 64 bits."""
+
 _UNITS_S: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION: Final = re.compile(r"([0-9]{1,15})\s*([a-z]*)")
 
@@ -58,13 +61,15 @@ class Given:
         parts = (part.strip() for part in self._values.get(name, "").split(","))
         return tuple(dict.fromkeys(part for part in parts if part))
 
-    def number(self, name: str, *, at_least: int = 1) -> int | None:
-        """A whole number; None: not given."""
+    def number(
+        self, name: str, *, at_least: int = 1, at_most: int = NUMBER_MAX, right: str = ""
+    ) -> int | None:
+        """A whole number; None: not given. `right` completes "it must be …" where bounds say too little."""
         text = self.text(name)
         if text is None:
             return None
-        if not (text.isascii() and text.isdigit()) or not at_least <= int(text[:20]) < 1 << 62:
-            raise self.wrong(name, f"a whole number of at least {at_least}")
+        if not (text.isascii() and text.isdigit()) or not at_least <= int(text[:20]) <= at_most:
+            raise self.wrong(name, right or f"a whole number from {at_least} to {at_most}")
         return int(text)
 
     def boolean(self, name: str, *, default: bool) -> bool:

@@ -92,12 +92,9 @@ def _first(prefix: str, values: Given) -> Bound | None:
 
 
 def _timestamp(name: str, values: Given) -> Bound | None:
-    number = values.number(name, at_least=0)
-    if number is None:
-        return None
-    if number > TIMESTAMP_MS_MAX:
-        raise values.wrong(name, "milliseconds since 1970, before the year 10000")
-    return Bound(name, Moment(number))
+    right = "milliseconds since 1970, before the year 10000"
+    number = values.number(name, at_least=0, at_most=TIMESTAMP_MS_MAX, right=right)
+    return None if number is None else Bound(name, Moment(number))
 
 
 def _by_partition(name: str, values: Given) -> Bound | None:

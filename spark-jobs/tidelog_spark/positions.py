@@ -65,17 +65,21 @@ def reachable(options: Options) -> Reach:
             missing += _take(stream, marks)
         elif chosen.pattern is None:
             # A stream that only matches the pattern was deleted since: it is no longer chosen.
-            missing.append(StreamNotFound(f"there is no stream {name}", stream=name))
+            missing.append(cluster.no_stream(name, "subscribe" if chosen.assigned is None else "assign"))
     return Reach(marks, tuple(missing))
 
 
 def _take(stream: FoundPositions, marks: dict[PartitionKey, Mark]) -> list[TidelogError]:
-    """Adds the marks of one stream; returns the errors of partitions that do not exist."""
+    """Adds the marks of one stream; returns the errors of partitions that do not exist.
+
+    Only `assign` names partitions, so it names those that do not exist.
+    """
     missing: list[TidelogError] = []
-    for error in stream.errors.values():
+    for number, error in stream.errors.items():
         if not isinstance(error, PartitionNotFound):
             raise error
-        missing.append(error)
+        sentence = f"assign names partition {stream.name}/{number}, but {error.message}"
+        missing.append(PartitionNotFound(sentence, stream=stream.name))
     for number, place in sorted(stream.positions.items()):
         marks[PartitionKey(stream.name, number)] = Mark(
             stream.stream_id, place.position, place.log_start_offset

@@ -7,6 +7,7 @@ hold for every use of the frame.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -64,9 +65,20 @@ def pruning(values: Given, *, headers: bool, bad_records: bool) -> Pruning:
     found = Pruning(
         _columns(values, headers=headers, bad_records=bad_records), _subjects(values), _keys(values)
     )
-    if found.subjects or found.keys:
-        Projection(subject_filter=found.subjects, keys=found.keys)
+    if found.subjects:
+        _check("subjectFilter", "subject_filter", Projection, subject_filter=found.subjects)
+    if found.keys:
+        _check("keys", "keys", Projection, keys=found.keys)
     return found
+
+
+def _check(option: str, field: str, make: Callable[..., object], **given: object) -> None:
+    """Raises an `InvalidRequest` that names the option, where a projection would name its field or none."""
+    try:
+        make(**given)
+    except InvalidRequest as error:
+        rest = error.message.removeprefix(field)
+        raise InvalidRequest(f"{option}{rest}" if rest != error.message else f"{option}: {rest}") from None
 
 
 def _columns(values: Given, *, headers: bool, bad_records: bool) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from pyspark.sql.datasource import InputPartition
 
 from tidelog import FetchedBatch
 from tidelog.errors import LogTruncated, OffsetOutOfRange, StreamNotFound, TidelogError
-from tidelog.model import Position
+from tidelog.model import Position, id_text
 from tidelog_spark import cluster, planning
 from tidelog_spark.byte_limits import cut
 from tidelog_spark.cluster import Cluster
@@ -79,27 +79,27 @@ def read_range(
     """
     pruning = options.pruning.reader_settings(tuple(schema.names))
     position: Position | None = piece.start
-    waiting: list[FetchedBatch] = []
+    waiting = _Waiting()
     while position is not None and position.offset < piece.end.offset:
         try:
             with brokers.reader(piece, position, options.retries, **pruning) as reader:
                 for batch in reader.fetched_batches():
-                    waiting.append(batch)
+                    waiting.add(batch)
                     position = batch.position
-                    if _enough(waiting):
-                        yield assemble(waiting, schema)
-                        waiting = []
+                    if waiting.enough:
+                        yield assemble(waiting.take(), schema)
                 # Behind the last batch there may be records that a filter leaves out.
                 position = reader.positions[piece.key.partition]
             _check_end(piece, position)
             break
         except (OffsetOutOfRange, LogTruncated, StreamNotFound) as error:
+            sentence = f"{piece} cannot be read in full: {_reason(error, piece)}"
             if options.fail_on_data_loss:
-                raise type(error)(f"{piece} cannot be read in full: {error}; {REMEDY}") from None
-            log.warning("%s cannot be read in full: %s", piece, error)
+                raise type(error)(f"{sentence}; {REMEDY}") from None
+            log.warning("%s", sentence)
             position = _past(error, position)
-    if waiting:
-        yield assemble(waiting, schema)
+    if waiting.rows:
+        yield assemble(waiting.take(), schema)
 
 
 def _check_end(piece: Range, reached: Position) -> None:
@@ -115,6 +115,13 @@ def _check_end(piece: Range, reached: Position) -> None:
         )
 
 
+def _reason(error: TidelogError, piece: Range) -> str:
+    """Why records are lost. The range was planned, so a stream that is not there now was deleted."""
+    if isinstance(error, StreamNotFound):
+        return f"the stream {piece.key.stream} with id {id_text(piece.stream_id)} was deleted"
+    return str(error)
+
+
 def _past(error: TidelogError, position: Position) -> Position | None:
     """The position behind the lost records; None: there is none."""
     log_start = error.details.get("log_start_offset")
@@ -126,10 +133,29 @@ def _past(error: TidelogError, position: Position) -> Position | None:
     return None
 
 
-def _enough(batches: Sequence[FetchedBatch]) -> bool:
-    if sum(batch.columns.num_rows for batch in batches) >= ROWS_WANTED:
-        return True
-    return bool(sum(batch.columns.nbytes for batch in batches) >= BYTES_WANTED)
+class _Waiting:
+    """Batches that wait to be joined."""
+
+    def __init__(self) -> None:
+        self._batches: list[FetchedBatch] = []
+        self.rows = 0
+        self._bytes = 0
+
+    def __repr__(self) -> str:
+        return f"<_Waiting rows={self.rows} bytes={self._bytes}>"
+
+    @property
+    def enough(self) -> bool:
+        return self.rows >= ROWS_WANTED or self._bytes >= BYTES_WANTED
+
+    def add(self, batch: FetchedBatch) -> None:
+        self._batches.append(batch)
+        self.rows += batch.columns.num_rows
+        self._bytes += batch.columns.nbytes
+
+    def take(self) -> list[FetchedBatch]:
+        taken, self._batches, self.rows, self._bytes = self._batches, [], 0, 0
+        return taken
 
 
 def assemble(batches: Sequence[FetchedBatch], schema: pa.Schema) -> pa.RecordBatch:

@@ -29,8 +29,10 @@ _JAVA_OPTIONS: Final = (
     NO_PERFORMANCE_FILE,
     # The highest throughput; its pauses do not matter here.
     "-XX:+UseParallelGC",
-    # Spark checks for null before it gets a value; Arrow need not check again.
+    # Spark checks for null before it gets a value, and asks for rows of the batch only; Arrow need not check
+    # again.
     "-Darrow.enable_null_check_for_get=false",
+    "-Darrow.enable_unsafe_memory_access=true",
 )
 
 _LOG_SETTINGS: Final = """\

@@ -56,9 +56,14 @@ class _Writer:
     """What batch writes and streaming queries have in common."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
-        """Begins a run of the sink; raises `InvalidRequest` for rows that are no records."""
+        """Begins a run of the sink.
+
+        Raises `InvalidRequest` for rows that are no records, and `StreamNotFound`: tasks would find out only
+        after several attempts.
+        """
         check_sink_schema(schema)
         self._options = options
+        cluster.of(options.servers).check_stream(options.stream, "stream")
         self._run = self._sink().begin_run()
 
     def __repr__(self) -> str:

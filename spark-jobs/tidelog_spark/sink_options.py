@@ -46,14 +46,14 @@ def parse_sink(given: Mapping[str, str]) -> SinkOptions:
     stream = values.text("stream")
     if not stream:
         raise InvalidRequest("option stream is missing; name the stream to write to, for example 'orders'")
-    batch_id = values.number("sinkBatchId", at_least=0)
-    if batch_id is not None and batch_id > SINK_BATCH_ID_MAX:
-        raise values.wrong("sinkBatchId", f"a whole number from 0 to {SINK_BATCH_ID_MAX}")
+    sink_id = values.text("sinkId")
+    if sink_id == "":
+        raise values.wrong("sinkId", "a name of at least one character")
     return SinkOptions(
         servers=servers_in(values),
         stream=stream,
-        sink_id=values.text("sinkId") or "",
-        sink_batch_id=batch_id,
+        sink_id=sink_id or "",
+        sink_batch_id=values.number("sinkBatchId", at_least=0, at_most=SINK_BATCH_ID_MAX),
         compression=cast(
             Literal["none", "lz4", "zstd"], values.choice("compression", COMPRESSIONS, default="none")
         ),

@@ -11,6 +11,7 @@ from bench.cases.spark import spark_cases
 from bench.peers.kafka.connector import TUNED_SINK, TUNED_SOURCE, versions
 from bench.spark.cost import Cost
 from bench.spark.fill import FILES, main
+from bench.spark.memory_source import rows_of, tasks
 from bench.spark.request import Format, Request
 from bench.spark.rows import SUBJECT, batches, selected
 
@@ -100,8 +101,20 @@ def test_the_connector_is_tuned_and_its_versions_are_told() -> None:
     assert "clients 3.9.2" in versions()
 
 
+def test_the_limit_has_as_many_rows_in_tasks_as_a_stream_has() -> None:
+    found = tasks(10, 3_000_013)
+
+    assert [(one.begin, one.end) for one in found] == [
+        (10, 1_000_010), (1_000_010, 1_500_012), (1_500_012, 2_500_012), (2_500_012, 3_000_013),
+    ]  # fmt: skip
+    rows = pa.Table.from_batches(rows_of(found[1], 100))
+    assert rows.num_rows == 500_002
+    assert {len(value) for value in rows["value"].slice(0, 10).to_pylist()} == {100}
+
+
 def test_every_spark_case_is_beside_kafka_and_every_read_of_a_table_beside_parquet() -> None:
     for case in spark_cases():
         assert "kafka" in case.peers
         assert ("parquet" in case.peers) == (case.name != "spark.latency")
+        assert ("memory" in case.peers) == case.name.startswith(("spark.read.batch.1", "spark.read.stream.1"))
         assert ("unpruned" in case.peers) == case.name.endswith((".columns", ".subject"))

@@ -64,7 +64,9 @@ class FakeCall:
 
 
 def reading_of_all() -> Reading:
-    return Reading(0, cast(Any, SimpleNamespace(leader_epoch=1, high_watermark=3)), 0, None, 3)
+    return Reading(
+        0, cast(Any, SimpleNamespace(leader_epoch=1, high_watermark=3)), 0, None, 3, chunk_bytes=1 << 20
+    )
 
 
 def offsets(answer: log_pb2.FetchResponse | EncodedAnswer) -> list[int]:

@@ -25,7 +25,7 @@ from tidelog.records.projected import (
     split_projected,
 )
 from tidelog.records.projecting import Projector
-from tidelog_broker.api.fetch_projected import WORK_BYTES, Answers, ProjectedAnswers
+from tidelog_broker.api.fetch_projected import CHUNK_BYTES_MAX, WORK_BYTES, Answers, ProjectedAnswers
 from tidelog_broker.api.fetch_reading import Reading
 from tidelog_broker.api.verbatim import EncodedAnswer
 from tidelog_broker.limits import projections as projections_module
@@ -263,11 +263,15 @@ async def test_a_large_batch_is_sent_whole_whatever_an_answer_may_have(api: Api)
 class FakeCall:
     """A log of one batch, and a client whose heartbeats are always due."""
 
-    def __init__(self) -> None:
+    def __init__(self, next_offset: int = 3) -> None:
+        """`next_offset`: of a chunk; behind 3: the batch is not all of the chunk."""
         self.data = keyed(3, 10)
+        self.next_offset = next_offset
+        self.asked: list[int] = []
 
     async def read(self, reading: Reading, bytes_max: int) -> Chunk | None:
-        return Chunk([self.data], len(self.data), 3, 1, (0, len(self.data)))
+        self.asked.append(bytes_max)
+        return Chunk([self.data], len(self.data), self.next_offset, 1, (0, len(self.data)))
 
     def read_ahead(self, reading: Reading) -> None: ...
 
@@ -288,12 +292,16 @@ class FakeCall:
         yield
 
 
+def fake_partition() -> Any:
+    return SimpleNamespace(stream_id=bytes(16), partition=0, leader_epoch=1, high_watermark=3)
+
+
 def answers_of(projections: Projections, index: int) -> Answers:
     """The answers of a call of its own."""
-    partition: Any = SimpleNamespace(stream_id=bytes(16), partition=0, leader_epoch=1, high_watermark=3)
+    partition = fake_partition()
     projector, room = Projector(["key"], [], []), AnswerRoom(64 << 20)
     made = ProjectedAnswers(projector, projections, room, "c", FakeCall(), bytes_max=1 << 20)
-    return made.answers(Reading(index, partition, 0, None, 3))
+    return made.answers(Reading(index, partition, 0, None, 3, chunk_bytes=1 << 20))
 
 
 async def first_answer(responses: Answers) -> EncodedAnswer:
@@ -301,6 +309,35 @@ async def first_answer(responses: Answers) -> EncodedAnswer:
         if isinstance(response, EncodedAnswer):
             return response
     raise AssertionError("there was no answer")
+
+
+@pytest.mark.parametrize(
+    ("bytes_max", "next_offset", "asked"),
+    [
+        # Little is sent: a few bytes of a mebibyte.
+        (1 << 20, 3, [1 << 20, 2 << 20, CHUNK_BYTES_MAX, CHUNK_BYTES_MAX]),
+        # Much is sent, as much as an answer may have.
+        (1024, 3, [1024] * 4),
+        # The rest of the chunk must be read again.
+        (1 << 20, 6, [1 << 20] * 4),
+    ],
+)
+async def test_more_is_read_at_a_time_while_little_of_it_is_sent(
+    bytes_max: int, next_offset: int, asked: list[int]
+) -> None:
+    call = FakeCall(next_offset)
+    reading = Reading(0, fake_partition(), 0, None, 3, chunk_bytes=bytes_max)
+    with ThreadPoolExecutor(1) as threads:
+        made = ProjectedAnswers(
+            Projector(["key"], [], []), Projections(threads, 64 << 20), AnswerRoom(64 << 20), "c", call,
+            bytes_max=bytes_max,
+        )  # fmt: skip
+        for _ in range(4):
+            reading.offset = 0
+            async for _ in made.answers(reading):
+                pass
+
+    assert call.asked == asked
 
 
 async def test_a_client_that_takes_no_heartbeats_keeps_no_memory_from_others(

@@ -21,6 +21,8 @@ MAP_ENTRY = re.compile(r"^- ((?:`[^`]+`(?:, | and )?)+)", re.MULTILINE)
 
 NOT_MODULES = {
     "sink.iceberg.catalog": "a key of a job's configuration",
+    "sink.iceberg.compactSmallFiles": "a key of a job's configuration",
+    "sink.iceberg.expireSnapshotsOlderThan": "a key of a job's configuration",
     "sink.iceberg.table": "a key of a job's configuration",
     "sink.parquet.compactSmallFiles": "a key of a job's configuration",
     "sink.parquet.path": "a key of a job's configuration",

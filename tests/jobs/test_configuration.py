@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tidelog_spark.jobs.config import Job
 from tidelog_spark.jobs.loading import BadConfiguration, from_document, load
 from tidelog_spark.lake.folders import Time
 
@@ -43,7 +44,7 @@ def test_a_complete_file_is_read_with_its_types(tmp_path: Path) -> None:
     file = tmp_path / "job.yaml"
     more = {"trigger": {"interval": "90s"}, "failOnDataLoss": False, "objectStore": {"region": "eu-1"}}
     file.write_text(yaml.safe_dump(JOB | more))
-    job = load(file, ["sink.parquet.compactSmallFiles=true", "source.start=latest"])
+    job = load(Job, file, ["sink.parquet.compactSmallFiles=true", "source.start=latest"])
     assert job.sink.parquet is not None
     assert job.sink.parquet.compact_small_files
     assert job.sink.parquet.partition_by.time is Time.HOUR
@@ -60,18 +61,24 @@ def test_a_complete_file_is_read_with_its_types(tmp_path: Path) -> None:
 
 def test_a_job_needs_no_file() -> None:
     job = load(
+        Job,
         None,
         [
             "servers=localhost:9210",
             "source.streams=[orders]",
             "sink.iceberg.table=shop.orders",
             "sink.iceberg.catalog.warehouse=/lake/warehouse",
+            "sink.iceberg.expireSnapshotsOlderThan=7d",
             "checkpoint=/lake/_checkpoints/orders",
         ],
     )
     assert job.sink.iceberg is not None
     assert job.sink.iceberg.catalog.type == "sql"
+    assert job.sink.iceberg.expire_snapshots_older_than == 7 * 86_400
+    assert not job.sink.iceberg.compact_small_files
 
+
+TABLE = {"table": "a.b", "catalog": {"warehouse": "/w"}}
 
 FAULTS: list[tuple[str, Any, str]] = [
     ("servers", ..., "servers is missing"),
@@ -93,6 +100,9 @@ FAULTS: list[tuple[str, Any, str]] = [
     ("sink", {"iceberg": {"table": "a.b", "catalog": {"type": "rest"}}}, "a REST catalog needs uri"),
     ("sink", {"iceberg": {"table": "a.b", "catalog": {}}}, "an SQL catalog needs warehouse"),
     ("sink", {"iceberg": {"table": "a.b", "catalog": {"warehouse": "s3://b/w"}}}, "needs uri, such as"),
+    ("sink", {"iceberg": {**TABLE, "expireSnapshotsOlderThan": "59m"}}, "expireSnapshotsOlderThan is '59m'"),
+    ("sink", {"iceberg": {**TABLE, "expireSnapshotsOlderThan": "7"}}, "'7' is not a time"),
+    ("sink", {"iceberg": {**TABLE, "compactSmallFiles": "yes"}}, "compactSmallFiles is 'yes'"),
     ("sink.parquet", {"path": "s3://b/x", "compactSmallFiles": True}, "an object store cannot replace"),
     ("sink.parquet", {"path": "/x", "compactSmallFiles": True}, "so it needs partitionBy"),
     ("deadLetter", {"stream": "dead", "path": "/dead"}, "deadLetter: give either path or stream"),
@@ -113,22 +123,22 @@ FAULTS: list[tuple[str, Any, str]] = [
 @pytest.mark.parametrize(("key", "value", "sentence"), FAULTS)
 def test_a_fault_is_named_in_one_sentence(key: str, value: Any, sentence: str) -> None:
     with pytest.raises(BadConfiguration) as refused:
-        from_document(changed(key, value))
+        from_document(Job, changed(key, value))
     assert sentence in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
 def test_dead_letters_do_not_go_to_a_stream_that_the_job_reads() -> None:
     value = {"format": "json", "schema": "id bigint", "badRecords": "deadLetter"}
-    job = from_document(JOB | {"value": value, "deadLetter": {"stream": "orders-dead"}})
+    job = from_document(Job, JOB | {"value": value, "deadLetter": {"stream": "orders-dead"}})
     assert job.source_options["badRecords"] == "column"
     with pytest.raises(BadConfiguration, match=r"deadLetter\.stream must not be a stream that the job reads"):
-        from_document(JOB | {"value": value, "deadLetter": {"stream": "refunds"}})
+        from_document(Job, JOB | {"value": value, "deadLetter": {"stream": "refunds"}})
 
 
 def test_all_faults_are_named_at_once() -> None:
     with pytest.raises(BadConfiguration, match=r"servers is missing\. checkpoint is missing"):
-        from_document({"source": JOB["source"], "sink": JOB["sink"]})
+        from_document(Job, {"source": JOB["source"], "sink": JOB["sink"]})
 
 
 @pytest.mark.parametrize(
@@ -142,7 +152,7 @@ def test_a_file_that_is_no_configuration_is_refused(
     if content is not None:
         file.write_text(content)
     with pytest.raises(BadConfiguration, match=sentence):
-        load(file, [])
+        load(Job, file, [])
 
 
 @pytest.mark.parametrize("setting", ["servers", "=x", "servers=[", "servers.port=1"])
@@ -150,7 +160,7 @@ def test_a_setting_that_is_no_key_and_value_is_refused(setting: str, tmp_path: P
     file = tmp_path / "job.json"
     file.write_text(json.dumps(JOB))
     with pytest.raises(BadConfiguration):
-        load(file, [setting])
+        load(Job, file, [setting])
 
 
 def test_a_bad_configuration_ends_with_code_2_and_its_sentence(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pyiceberg.exceptions import CommitFailedException
 
 from tidelog.errors import InvalidRequest, OffsetOutOfRange, StreamNotFound, TidelogError, Unavailable
 from tidelog_spark.jobs import running
-from tidelog_spark.jobs.ingest import position
+from tidelog_spark.jobs.following import position
 from tidelog_spark.jobs.moments import passes
 from tidelog_spark.jobs.reporting import Report
 from tidelog_spark.jobs.running import exit_code_of, run_attempts

@@ -65,6 +65,10 @@ REST = {"type": "rest", "uri": "http://catalog:8181"}
             {"sink": {"parquet": {**PARQUET, "partitionBy": {"time": "week"}}}},
             'spec.sink.parquet.partitionBy.time: Unsupported value: "week"',
         ),
+        (
+            {"sink": {"iceberg": {"table": "a.b", "catalog": REST, "expireSnapshotsOlderThan": "60s"}}},
+            "spec.sink.iceberg.expireSnapshotsOlderThan: Invalid value",
+        ),
         ({"checkpoint": "/tmp/x"}, "checkpoint is in the file system of the driver"),
         ({"checkpoint": "/lakes/x"}, "checkpoint is in the file system of the driver"),
         ({"value": {"format": "xml"}}, 'spec.value.format: Unsupported value: "xml"'),
@@ -127,7 +131,14 @@ def test_the_cluster_of_an_ingestion_cannot_change(plane: ControlPlane) -> None:
             "deadLetter": {"stream": "dead"},
         },
         {
-            "sink": {"iceberg": {"table": "shop.orders", "catalog": REST}},
+            "sink": {
+                "iceberg": {
+                    "table": "shop.orders",
+                    "catalog": REST,
+                    "compactSmallFiles": True,
+                    "expireSnapshotsOlderThan": "7d",
+                }
+            },
             "checkpoint": "s3a://lake/_checkpoints/orders",
             "objectStore": {"endpoint": "http://minio:9000", "region": "us-east-1"},
             "volumes": [],

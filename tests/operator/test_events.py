@@ -120,6 +120,9 @@ def status(reason: str = "Serving", message: str = "", **facts: Any) -> dict[str
     return {"conditions": [{"type": "Ready", "reason": reason, "message": message}], **facts}
 
 
+RUNNING = {"name": "x-2", "result": "Running"}
+
+
 def two(reason: str) -> dict[str, Any]:
     conditions = [{"type": kind, "reason": reason, "message": "it is"} for kind in ("Ready", "Scaled")]
     return {"conditions": conditions}
@@ -139,6 +142,29 @@ def two(reason: str) -> dict[str, Any]:
         (status(moving=2), status(moving=0), Event("Moved", "All replicas are on their new brokers.")),
         (status(moving=2), status("Deleting"), None),
         (status(moving=0), status(moving=0), None),
+        (status(), status(lastRun=RUNNING), Event("RunStarted", "The run x-2 has begun.")),
+        (status(lastRun=RUNNING), status(lastRun=RUNNING, rows=5), None),
+        (
+            status(lastRun=RUNNING),
+            status(lastRun={**RUNNING, "result": "Succeeded"}),
+            Event("RunSucceeded", "The run x-2 has ended successfully."),
+        ),
+        # The failure of the run before it was seen only after the next run had begun.
+        (
+            status(lastRun=RUNNING),
+            status(lastRun=RUNNING, lastFailure={"name": "x-1", "message": "No broker answers."}),
+            Event("RunFailed", "The run x-1 failed. No broker answers.", warning=True),
+        ),
+        (
+            status(lastFailure={"name": "x-1"}),
+            status(lastFailure={"name": "x-1"}, lastRun={"name": "x-1", "result": "Failed"}),
+            None,
+        ),
+        (
+            status(),
+            status(lastFailure={"name": "x-1"}),
+            Event("RunFailed", "The run x-1 failed. The driver gave no reason.", warning=True),
+        ),
     ],
 )
 def test_status_changes_that_users_wait_for_have_events(

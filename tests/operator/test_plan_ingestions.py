@@ -256,6 +256,23 @@ def test_the_status_has_the_last_words_and_keeps_what_was_known() -> None:
 
     assert (status["lastSuccess"], status["rows"], status["lag"]) == ("2026-01-01T00:00:00Z", 5, 3)
     assert status["lastRun"]["message"] == "No broker answers."
+    assert status["lastFailure"]["exitCode"] == 75
     assert status["attempts"] == 3
     ready = status["conditions"][0]
     assert ready["message"] == "The run orders-1 failed. No broker answers."
+
+
+def test_the_status_tells_a_failure_that_was_seen_after_the_next_run_began() -> None:
+    first = ended(flow(), ago_s=1)
+    second = replace(first, name="orders-2", number=2, finished=None, why="", pods=(), created=NOW)
+
+    found = planned(flow(), first, second)
+    status = ingestion_status(found, {}, Report(), error="", now="2026-01-10T12:00:00Z")
+
+    assert status["lastRun"] == {
+        "name": "orders-2", "result": "Running", "startedAt": "2026-01-10T12:00:00Z",
+    }  # fmt: skip
+    assert status["lastFailure"] == {
+        "name": "orders-1", "finishedAt": "2026-01-10T11:59:59Z", "exitCode": 75,
+        "message": "No broker answers.",
+    }  # fmt: skip

@@ -1,4 +1,4 @@
-"""A broker and a Spark session for the whole folder; each test has streams of its own."""
+"""Three brokers and a Spark session for the whole folder; each test has streams of its own."""
 
 from __future__ import annotations
 
@@ -8,22 +8,28 @@ from itertools import count
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from support.broker import BrokerProcess
+from support.trio import Trio
+from support.waiting import wait_until
 from tidelog import blocking
 from tidelog_spark.options import SERVERS
 from tidelog_spark.session import local_session
 
 
 @pytest.fixture(scope="session")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path_factory.mktemp("broker")) as running:
-        yield running
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trio]:
+    trio = Trio(tmp_path_factory.mktemp("brokers"))
+    try:
+        trio.start()
+        yield trio
+    finally:
+        trio.stop()
 
 
 @pytest.fixture(scope="session")
-def log(broker: BrokerProcess, spark: SparkSession) -> Iterator[blocking.Client]:
+def log(brokers: Trio, spark: SparkSession) -> Iterator[blocking.Client]:
     # After the session: gRPC does not like a process to fork (for Java) while it runs.
-    with blocking.connect(broker.address) as client:
+    with blocking.connect(brokers.addresses) as client:
+        wait_until(lambda: len(client.describe_cluster().brokers) == 3, "three brokers")
         yield client
 
 
@@ -50,11 +56,11 @@ def stream(log: blocking.Client) -> Callable[..., str]:
 
 
 @pytest.fixture
-def read(spark: SparkSession, broker: BrokerProcess) -> Callable[..., DataFrame]:
+def read(spark: SparkSession, brokers: Trio) -> Callable[..., DataFrame]:
     """A batch read of some streams."""
 
     def load(*streams: str, schema: str | None = None, **options: str) -> DataFrame:
-        reader = spark.read.format("tidelog").option(SERVERS, broker.address).options(**options)
+        reader = spark.read.format("tidelog").option(SERVERS, brokers.address).options(**options)
         if streams:
             reader = reader.option("subscribe", ",".join(streams))
         return (reader if schema is None else reader.schema(schema)).load()

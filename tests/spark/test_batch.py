@@ -9,10 +9,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, functions
 
 from spark.samples import odd_records, offsets, send
-from support.broker import BrokerProcess
 from tidelog import blocking
 from tidelog_spark.failures import sentence_of
-from tidelog_spark.options import SERVERS
 
 # The first test to ask for a session waits for its Java process as well.
 pytestmark = pytest.mark.timeout(300)
@@ -116,29 +114,6 @@ def test_an_empty_stream_is_an_empty_frame(stream: Stream, read: Read) -> None:
     assert read(stream(3)).count() == 0
 
 
-def test_starting_and_ending_offsets_bound_each_partition(
-    log: blocking.Client, stream: Stream, read: Read
-) -> None:
-    name = stream(2)
-    send(log, name, 1000, partition=0)
-    send(log, name, 1000, partition=1)
-    rows = read(
-        name,
-        startingOffsets=json.dumps({name: {"0": 123, "1": "earliest"}}),
-        endingOffsets=json.dumps({name: {"0": 789, "1": 1}}),
-    )
-    assert offsets(rows, name, 0) == list(range(123, 789))
-    assert offsets(rows, name, 1) == [0]
-
-
-def test_assign_reads_only_the_partitions_it_names(log: blocking.Client, stream: Stream, read: Read) -> None:
-    name = stream(3)
-    for partition in range(3):
-        send(log, name, 10, partition=partition)
-    rows = read(assign=json.dumps({name: [2]}))
-    assert [row.partition for row in rows.select("partition").distinct().collect()] == [2]
-
-
 def test_a_frame_ends_where_the_stream_ended_at_its_first_action(
     log: blocking.Client, stream: Stream, read: Read
 ) -> None:
@@ -168,33 +143,6 @@ def test_earliest_is_the_log_start_and_what_lies_below_is_lost_data(
     assert offsets(read(name, failOnDataLoss="false", **below), name) == list(range(40, 100))
 
 
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ({"subscribe": "no-such-stream"}, "no-such-stream"),
-        ({"subscribe": "{name}", "startingOffset": "earliest"}, "option 'startingoffset' is not known"),
-        ({"subscribe": "{name}", "endingOffsets": '{"{name}": {"0": 5}}'}, "endingOffsets is 5 for {name}/0"),
-        ({"subscribe": "{name}", "endingOffsets": '{"{name}": {"7": 0}}'}, "names partition {name}/7"),
-        ({"subscribe": "{name}", "kafka.group.id": "g"}, "no consumer groups yet"),
-        ({"subscribe": "{name}", "endingOffsets": '{"{name}": {}}'}, "lacks partition {name}/0"),
-        ({"assign": '{"{name}": [3]}'}, "stream {name} has only partition 0, not 3"),
-        (
-            {"subscribe": "{name}", "maxOffsetsPerTrigger": "5"},
-            "maxOffsetsPerTrigger is for spark.readStream",
-        ),
-    ],
-)
-def test_what_is_wrong_with_a_read_is_said_in_one_sentence(
-    stream: Stream, read: Read, options: dict[str, str], sentence: str
-) -> None:
-    name = stream()
-    filled = {key: value.replace("{name}", name) for key, value in options.items()}
-    with pytest.raises(PySparkException) as failure:
-        read(**filled).count()
-    assert sentence.replace("{name}", name) in sentence_of(failure.value)
-    assert "\n" not in sentence_of(failure.value)
-
-
 def test_a_schema_that_records_do_not_have_is_refused(stream: Stream, read: Read) -> None:
     for schema, sentence in (
         ("topic string", "no column 'topic'"),
@@ -203,12 +151,3 @@ def test_a_schema_that_records_do_not_have_is_refused(stream: Stream, read: Read
         with pytest.raises(PySparkException) as failure:
             read(stream(), schema=schema).count()
         assert sentence in sentence_of(failure.value)
-
-
-def test_a_broker_that_is_not_there_is_named(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, broker: BrokerProcess
-) -> None:
-    rows = spark.read.format("tidelog").option(SERVERS, "127.0.0.1:1").option("subscribe", "s").load()
-    with pytest.raises(PySparkException) as failure:
-        rows.count()
-    assert "127.0.0.1:1" in sentence_of(failure.value)

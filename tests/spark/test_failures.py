@@ -16,7 +16,6 @@ from pyspark.sql.datasource import DataSource, InputPartition
 from pyspark.sql.types import StructType
 
 from spark.samples import offsets
-from support.broker import BrokerProcess
 from support.trio import Trio
 from support.waiting import wait_until
 from tidelog import blocking
@@ -77,7 +76,7 @@ def _check(spark: SparkSession, folder: Path, stream: str) -> None:
 
 
 def test_the_leader_dies_in_the_middle_of_a_task(
-    spark: SparkSession, tmp_path: Path, broker: BrokerProcess, log: blocking.Client
+    spark: SparkSession, tmp_path: Path, brokers: Trio, log: blocking.Client
 ) -> None:
     reading, killed = str(tmp_path / "reading"), str(tmp_path / "killed")
 
@@ -116,7 +115,7 @@ def test_the_leader_dies_in_the_middle_of_a_task(
 def test_the_python_process_of_a_task_is_killed_in_the_middle(
     spark: SparkSession,
     tmp_path: Path,
-    broker: BrokerProcess,
+    brokers: Trio,
     log: blocking.Client,
     stream: Callable[..., str],
 ) -> None:
@@ -128,6 +127,6 @@ def test_the_python_process_of_a_task_is_killed_in_the_middle(
             Path(dead).write_text(str(os.getpid()))
             os.kill(os.getpid(), signal.SIGKILL)
 
-    _run(spark, _interrupted("tidelog-killed", die_once), broker.address, name, tmp_path)
+    _run(spark, _interrupted("tidelog-killed", die_once), brokers.address, name, tmp_path)
     assert Path(dead).exists()
     _check(spark, tmp_path, name)

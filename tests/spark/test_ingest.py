@@ -13,9 +13,10 @@ from pyiceberg.catalog import load_catalog
 from pyspark.sql import SparkSession
 
 from spark.samples import offsets, send, timed
-from support.broker import BrokerProcess
+from support.trio import Trio
 from tidelog import blocking
 from tidelog.errors import OffsetOutOfRange
+from tidelog_spark.jobs.config import Job
 from tidelog_spark.jobs.ingest import Attempt
 from tidelog_spark.jobs.loading import from_document
 from tidelog_spark.jobs.moments import passes, tidelog_class
@@ -30,7 +31,7 @@ Run = Callable[..., Report]
 
 
 @pytest.fixture
-def run(spark: SparkSession, broker: BrokerProcess, tmp_path: Path) -> Run:
+def run(spark: SparkSession, brokers: Trio, tmp_path: Path) -> Run:
     """Runs a job to its end in the session; raises what a batch raised, or else Spark's error."""
 
     def ingest(
@@ -41,13 +42,14 @@ def run(spark: SparkSession, broker: BrokerProcess, tmp_path: Path) -> Run:
         **options: str,
     ) -> Report:
         job = from_document(
+            Job,
             {
-                "servers": broker.address,
+                "servers": brokers.address,
                 "source": {"streams": [name], "options": options},
                 "sink": sink,
                 "checkpoint": str(tmp_path / checkpoint),
                 **(more or {}),
-            }
+            },
         )
         report = Report(tmp_path / "report.json")
         attempt = Attempt(spark, job, report, Stop())
@@ -94,10 +96,12 @@ def test_a_table_has_each_record_once_and_needs_no_server(
             "table": "shop.orders",
             "catalog": {"warehouse": str(warehouse)},
             "partitionBy": {"time": "day", "columns": ["partition"]},
+            "compactSmallFiles": True,
+            "expireSnapshotsOlderThan": "7d",
         }
     }
-    report = run(name, sink, maxOffsetsPerTrigger="150")
-    assert (report.rows, report.batches) == (400, 3)
+    report = run(name, sink, maxOffsetsPerTrigger="50")
+    assert (report.rows, report.batches) == (400, 8)
     assert run(name, sink).rows == 0
     catalog = load_catalog("tidelog", type="sql", uri=f"sqlite:///{warehouse}/catalog.db")
     table = catalog.load_table("shop.orders")
@@ -105,8 +109,10 @@ def test_a_table_has_each_record_once_and_needs_no_server(
     assert rows["offset"].to_pylist() == list(range(200)) * 2
     assert rows["value"].to_pylist() == [f"value-{number}".encode() for number in range(200)] * 2
     assert table.scan(row_filter="partition = 1").to_arrow().num_rows == 200
-    summaries = [snapshot.summary for snapshot in table.snapshots()]
-    assert [summary["tidelog.batch-id"] for summary in summaries if summary] == ["0", "1", "2"]
+    summaries = [snapshot.summary for snapshot in table.snapshots() if snapshot.summary]
+    batches = [summary["tidelog.batch-id"] for summary in summaries if not summary.get("tidelog.merge-id")]
+    assert batches == [str(number) for number in range(8)]
+    assert len(list(table.scan().plan_files())) == 2, "the small files of each partition are merged"
 
 
 @pytest.mark.long
@@ -157,7 +163,7 @@ def test_a_record_that_cannot_be_decoded_ends_the_job_or_becomes_a_dead_letter(
     assert not passes(failure.value)
     assert tidelog_class(failure.value) is None
     report = run(name, lake, more={"value": VALUE, "deadLetter": {"path": str(tmp_path / "dead")}})
-    assert (report.rows, report.dead_letters) == (3, 2)
+    assert (report.rows, report.counts["deadLetters"]) == (3, 2)
     found = ds.dataset(str(tmp_path / "lake"), partitioning="hive").to_table().sort_by("offset")
     assert found.select(["id", "timestamp", "key", "offset"]).to_pylist() == [
         {"id": 0, "timestamp": None, "key": b"0", "offset": 0},
@@ -195,7 +201,7 @@ def test_bad_records_go_to_a_stream_once_although_a_batch_runs_again(
             run(name, lake, more=more)
     assert len(list(log.reader(dead, follow=False))) == 2
     report = run(name, lake, more=more)
-    assert (report.rows, report.dead_letters) == (3, 2)
+    assert (report.rows, report.counts["deadLetters"]) == (3, 2)
     found = {record.key: record for record in log.reader(dead, follow=False)}
     assert len(list(log.reader(dead, follow=False))) == 2
     assert {key: record.value for key, record in found.items()} == {b"2": b"{", b"4": b"[]"}

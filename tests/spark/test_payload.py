@@ -1,4 +1,4 @@
-"""JSON values as columns, through a broker and Spark."""
+"""JSON values as columns, through brokers and Spark."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from docs.documents import text_of
-from support.broker import BrokerProcess
+from support.trio import Trio
 from tidelog import blocking
 from tidelog_spark.failures import sentence_of
 from tidelog_spark.options import SERVERS
-from tidelog_spark.payload import NAMES
 from tidelog_spark.payload.types import parse_schema
 
 # The first test to ask for a session waits for its Java process as well.
@@ -56,9 +54,9 @@ def test_a_batch_read_has_typed_values_and_bad_records_as_asked(
 
 
 def test_a_streaming_query_has_typed_values(
-    name: str, spark: SparkSession, broker: BrokerProcess, tmp_path: Path
+    name: str, spark: SparkSession, brokers: Trio, tmp_path: Path
 ) -> None:
-    source = spark.readStream.format("tidelog").option(SERVERS, broker.address).option("subscribe", name)
+    source = spark.readStream.format("tidelog").option(SERVERS, brokers.address).option("subscribe", name)
     rows = source.options(startingOffsets="earliest", badRecords="drop", **JSON).load()
     writer = (
         rows.select("offset", "value.*").writeStream.format("parquet").option("path", str(tmp_path / "out"))
@@ -82,7 +80,3 @@ def test_a_schema_means_what_spark_reads_in_it(spark: SparkSession, text: str) -
     found = StructType.fromDDL(text)
     assert parse_schema(text).simpleString() == found.simpleString()
     assert parse_schema(found.json()) == parse_schema(text)
-
-
-def test_the_page_explains_each_option_of_a_payload() -> None:
-    assert [option for option in NAMES if f"| `{option}` |" not in text_of("docs/spark.md")] == []

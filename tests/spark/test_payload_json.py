@@ -293,7 +293,7 @@ def test_rows_have_typed_values_and_the_columns_that_options_name() -> None:
             "badRecords is 'skip'; it must be 'fail' or 'column' or 'drop'",
         ),
         ({"valueSchema": "n int", "timestampUnit": "h"}, "timestampUnit is 'h'"),
-        ({"valueSchema": ""}, "near 'its end'"),
+        ({"valueSchema": ""}, "read at its end"),
         ({"valueSchema": "n int, n int"}, "has the field 'n' twice"),
         ({"valueSchema": "n integr"}, "near 'integr'"),
         ({"valueSchema": "n map<int,int>"}, "keys of a map must be string"),

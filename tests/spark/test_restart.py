@@ -18,7 +18,7 @@ import pytest
 from pyiceberg.catalog import load_catalog
 
 from spark.samples import send
-from support.broker import BrokerProcess
+from support.trio import Trio
 from tidelog import blocking
 
 JOB = Path(__file__).parents[2] / "spark-jobs/jobs/ingest.py"
@@ -34,11 +34,11 @@ SINKS = {
 
 @contextmanager
 def _job(
-    kind: str, stream: str, broker: BrokerProcess, folder: Path, *more: str
+    kind: str, stream: str, brokers: Trio, folder: Path, *more: str
 ) -> Iterator[subprocess.Popen[bytes]]:
     """The job in a process group of its own, which is killed at the end."""
     settings = [
-        f"servers={broker.address}", f"source.streams=[{stream}]", f"checkpoint={folder}/checkpoint",
+        f"servers={brokers.address}", f"source.streams=[{stream}]", f"checkpoint={folder}/checkpoint",
         f'source.options.maxOffsetsPerTrigger="{LIMIT}"', SINKS[kind].replace("LAKE", f"{folder}/lake"),
         *more,
     ]  # fmt: skip
@@ -104,15 +104,15 @@ def test_a_job_that_is_killed_continues_without_a_gap_or_a_repeat(
     point: str,
     log: blocking.Client,
     stream: Callable[..., str],
-    broker: BrokerProcess,
+    brokers: Trio,
     tmp_path: Path,
 ) -> None:
     name = stream(2)
     for partition in range(2):
         send(log, name, RECORDS // 2, partition=partition, batch_records=500)
-    with _job(kind, name, broker, tmp_path) as running:
+    with _job(kind, name, brokers, tmp_path) as running:
         _kill_as_soon_as(lambda: POINTS[point](tmp_path), running, tmp_path)
-    with _job(kind, name, broker, tmp_path) as running:
+    with _job(kind, name, brokers, tmp_path) as running:
         assert running.wait(WAIT_SECONDS_MAX) == 0, (tmp_path / "job.log").read_text()
     rows = _rows(kind, tmp_path).to_pylist()
     found = sorted((row["partition"], row["offset"]) for row in rows)
@@ -128,18 +128,18 @@ def test_a_job_that_is_told_to_end_says_so_and_continues_later(
     code: int,
     log: blocking.Client,
     stream: Callable[..., str],
-    broker: BrokerProcess,
+    brokers: Trio,
     tmp_path: Path,
 ) -> None:
     name = stream(2)
     send(log, name, RECORDS, batch_records=500)
-    with _job("parquet", name, broker, tmp_path, "trigger.interval=1s") as running:
+    with _job("parquet", name, brokers, tmp_path, "trigger.interval=1s") as running:
         deadline = time.monotonic() + WAIT_SECONDS_MAX
         while _batches(tmp_path) < 1:
             assert time.monotonic() < deadline
             time.sleep(0.005)
         running.send_signal(number)
         assert running.wait(WAIT_SECONDS_MAX) == code, (tmp_path / "job.log").read_text()
-    with _job("parquet", name, broker, tmp_path) as running:
+    with _job("parquet", name, brokers, tmp_path) as running:
         assert running.wait(WAIT_SECONDS_MAX) == 0, (tmp_path / "job.log").read_text()
     assert sorted(_rows("parquet", tmp_path)["offset"].to_pylist()) == list(range(RECORDS))

@@ -30,7 +30,9 @@ SOURCES = ("proto/tidelog_proto", "client/tidelog", "spark-jobs/tidelog_spark")
 pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
 
 PROGRAM = """
-import sys, time
+import os, signal, sys, time
+from pathlib import Path
+import psutil
 from pyspark import TaskContext
 from pyspark.sql import SparkSession, functions as F
 import tidelog_spark
@@ -45,7 +47,17 @@ def straggling(value):
     task = TaskContext.get()
     if late == "late" and task.attemptNumber() == 0 and task.partitionId() == 1 and value.endswith("7"):
         time.sleep(0.4)
+    if late == "killed" and value.endswith("77") and kills_first():
+        java = [one for one in psutil.Process().parents() if one.name() == "java"]
+        os.kill(java[0].pid, signal.SIGKILL)
     return value
+
+def kills_first():
+    try:
+        Path(checkpoint + ".killed").touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
 
 rows = spark.range(4000).selectExpr("cast(id as string) as value").repartition(4)
 rows.write.format("tidelog").options(**tidelog).option("stream", "numbers").mode("append").save()
@@ -196,4 +208,17 @@ def test_speculative_attempts_write_no_row_twice(cluster: str, tmp_path: Path) -
 
         assert "STREAMED 4000" in output
         assert "speculative" in output
+        check_streams(log)
+
+
+def test_an_executor_that_is_killed_in_a_task_costs_no_row(cluster: str, tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "broker") as broker, blocking.connect(broker.address) as log:
+        log.create_stream("numbers", partitions=3)
+        log.create_stream("copies", partitions=2)
+
+        output = submit(cluster, sys.executable, tmp_path, broker.address, late="killed")
+
+        assert (tmp_path / "checkpoint.killed").exists()
+        assert "Lost executor" in output
+        assert "STREAMED 4000" in output
         check_streams(log)

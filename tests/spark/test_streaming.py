@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spark.samples import offsets, send
-from support.broker import BrokerProcess
+from support.trio import Trio
 from tidelog import blocking
 from tidelog_spark.failures import sentence_of
 from tidelog_spark.options import SERVERS
@@ -27,11 +27,11 @@ Query = Callable[..., StreamingQuery]
 
 
 @pytest.fixture
-def query(spark: SparkSession, broker: BrokerProcess, tmp_path: Path) -> Query:
+def query(spark: SparkSession, brokers: Trio, tmp_path: Path) -> Query:
     """A query from a stream to `tmp_path`/out with AvailableNow, begun and ended."""
 
     def run(name: str, **options: str) -> StreamingQuery:
-        rows = spark.readStream.format("tidelog").option(SERVERS, broker.address).option("subscribe", name)
+        rows = spark.readStream.format("tidelog").option(SERVERS, brokers.address).option("subscribe", name)
         rows = rows.option("startingOffsets", "earliest").options(**options)
         writer = rows.load().writeStream.format("parquet").option("path", str(tmp_path / "out"))
         writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
@@ -67,8 +67,23 @@ def test_available_now_reads_batches_of_the_limit_that_the_partitions_share(
     started = query(name, maxOffsetsPerTrigger="400", minOffsetsPerTrigger="350")
     assert _batches(started) == [400, 400, 400]
     assert _lags(started) == [800, 400, 0]
+    assert all(progress.processedRowsPerSecond > 0 for progress in started.recentProgress[:3])
     assert _written(spark, tmp_path, name, 0) == list(range(900))
     assert _written(spark, tmp_path, name, 1) == list(range(300))
+
+
+@pytest.mark.long
+def test_a_small_partition_is_read_beside_a_large_one_under_a_limit(
+    log: blocking.Client, stream: Stream, query: Query, spark: SparkSession, tmp_path: Path
+) -> None:
+    name = stream(2)
+    send(log, name, 5000, partition=0)
+    send(log, name, 5, partition=1)
+    assert _batches(query(name, maxOffsetsPerTrigger="2000")) == [2000, 2000, 1005]
+    rows = spark.read.parquet(*(str(file) for file in (tmp_path / "out").glob("*.parquet")))
+    first = json.loads((tmp_path / "checkpoint/offsets/0").read_text().splitlines()[-1])
+    assert first["streams"][name]["partitions"]["1"]["offset"] == 5
+    assert offsets(rows, name, 1) == list(range(5))
 
 
 def test_a_second_run_reads_only_what_came_since_also_from_partitions_that_are_new(
@@ -116,6 +131,7 @@ def test_a_stream_created_anew_under_its_name_ends_the_query_unless_loss_is_allo
     assert _written(spark, tmp_path, name) == sorted([*range(30), *range(40)])
 
 
+@pytest.mark.long
 def test_available_now_ends_at_everything_though_it_is_less_than_the_smallest_batch(
     log: blocking.Client, stream: Stream, query: Query, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -127,6 +143,7 @@ def test_available_now_ends_at_everything_though_it_is_less_than_the_smallest_ba
     assert _written(spark, tmp_path, name) == list(range(35))
 
 
+@pytest.mark.long
 def test_a_query_goes_on_without_a_deleted_stream_and_reads_a_new_one_from_its_start(
     log: blocking.Client, stream: Stream, query: Query, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -162,11 +179,11 @@ def test_records_deleted_before_they_were_read_end_the_query_unless_loss_is_allo
 
 
 def test_a_query_that_goes_on_sees_new_records_and_stops(
-    log: blocking.Client, stream: Stream, spark: SparkSession, broker: BrokerProcess, tmp_path: Path
+    log: blocking.Client, stream: Stream, spark: SparkSession, brokers: Trio, tmp_path: Path
 ) -> None:
     name = stream()
     seen: list[Any] = []
-    source = spark.readStream.format("tidelog").option(SERVERS, broker.address).option("subscribe", name)
+    source = spark.readStream.format("tidelog").option(SERVERS, brokers.address).option("subscribe", name)
     rows = source.option("startingOffsets", "earliest").load()
     started = rows.writeStream.foreachBatch(lambda frame, number: seen.extend(frame.collect())).start()
     try:
@@ -181,7 +198,7 @@ def test_a_query_that_goes_on_sees_new_records_and_stops(
 
 @pytest.mark.long
 def test_a_running_query_follows_what_matches_its_pattern(
-    log: blocking.Client, stream: Stream, spark: SparkSession, broker: BrokerProcess
+    log: blocking.Client, stream: Stream, spark: SparkSession, brokers: Trio
 ) -> None:
     """A partition, a stream, and a stream that is deleted and created again: each within the same run."""
     prefix = stream()
@@ -192,7 +209,7 @@ def test_a_running_query_follows_what_matches_its_pattern(
     def take(frame: DataFrame, number: int) -> None:
         seen.extend((row.stream, row.partition, row.offset) for row in frame.collect())
 
-    source = spark.readStream.format("tidelog").option(SERVERS, broker.address)
+    source = spark.readStream.format("tidelog").option(SERVERS, brokers.address)
     source = source.option("subscribePattern", f"{prefix}-.*").option("failOnDataLoss", "false")
     rows = source.option("startingOffsets", "earliest").option("columns", "stream,partition,offset").load()
     started = rows.writeStream.foreachBatch(take).start()

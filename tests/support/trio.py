@@ -31,6 +31,11 @@ class Trio:
         """Of the clients' listeners."""
         return [broker.address for broker in self.brokers]
 
+    @property
+    def address(self) -> str:
+        """The addresses in one text, as an option takes them."""
+        return ",".join(self.addresses)
+
     def start(self) -> None:
         # In this process: another would take longer to start than the rest of many a test.
         data = str(self.brokers[0].data)

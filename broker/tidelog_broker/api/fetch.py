@@ -101,8 +101,8 @@ class FetchCall:
         self._loop = asyncio.get_running_loop()
         self._answers = broker.answers
         self._client = CLIENT.get()
-        self._aheads = 0
-        """Chunks that are read ahead."""
+        self._ahead_bytes = 0
+        """Of the chunks that are read ahead."""
 
     def on_commit(self, partition: Partition) -> None:
         """A partition has more to read (`writing.partition.TailReader`)."""
@@ -187,7 +187,7 @@ class FetchCall:
             if not self._request.own_replica:
                 check_newest_known(partition)
             end = partition.high_watermark if end is None else min(end, partition.high_watermark)
-        return Reading(index, partition, offset, epoch, end)
+        return Reading(index, partition, offset, epoch, end, chunk_bytes=self._bytes_max)
 
     async def _advance(self, reading: Reading) -> AsyncGenerator[FetchAnswer]:
         """The next chunk of one partition; the partition returns to the queue if there may be more."""
@@ -300,7 +300,7 @@ class FetchCall:
         """The next chunk of a partition, of about so many bytes; None: there is nothing now."""
         if reading.ahead is not None:
             ahead, reading.ahead = reading.ahead, None
-            self._aheads -= 1
+            self._ahead_bytes -= reading.chunk_bytes
             chunk, source = await ahead, "disk"
         else:
             # A client that compares replicas wants what is on the disk.
@@ -327,14 +327,14 @@ class FetchCall:
     def read_ahead(self, reading: Reading) -> None:
         """Starts reading the next chunk from disk while this one is sent."""
         log = reading.partition.log
-        if reading.finished() or self._aheads * self._bytes_max >= AHEAD_BYTES_MAX:
+        if reading.finished() or self._ahead_bytes >= AHEAD_BYTES_MAX:
             return
         if reading.offset < reading.limit() and not log.reader.is_cached(reading.offset):
-            reading.ahead_room = self._answers.take(self._client, self._bytes_max)
+            reading.ahead_room = self._answers.take(self._client, reading.chunk_bytes)
             if reading.ahead_room is None:
                 return
-            self._aheads += 1
-            reading.ahead = self._from_disk(reading, self._bytes_max)
+            self._ahead_bytes += reading.chunk_bytes
+            reading.ahead = self._from_disk(reading, reading.chunk_bytes)
             # Its error is raised when it is awaited; if the call ends first, the error stays unseen.
             reading.ahead.add_done_callback(lambda done: done.cancelled() or done.exception())
 

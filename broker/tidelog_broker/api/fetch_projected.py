@@ -5,6 +5,9 @@ chunk, and a thread projects it. `projection_threads` bounds the chunks that are
 calls together, and each turn of a thread has a bound of its own (`projected_chunk`). The memory is given back
 before the answer is passed on, so a client that does not read holds only the answer.
 
+The less of a chunk is sent, the larger the next chunk is: an answer costs the broker much the same, however
+little is in it.
+
 Where no record matches, only the position is sent: at the end of the log, and after `SILENT_BYTES_MAX`.
 
 Neighbours: `fetch` runs the call, `fetch_leases` waits.
@@ -31,7 +34,16 @@ from tidelog_broker.storage.segments.reading import Chunk
 from tidelog_proto import log_pb2
 
 ANSWER_BYTES_MAX: Final = 1 << 20
-"""Of one answer, and read at a time, about; a larger batch still comes whole."""
+"""Of one answer, about; a larger batch still comes whole."""
+
+CHUNK_BYTES_MAX: Final = 4 << 20
+"""Read at a time, about, if little of it is sent."""
+
+SHARES: Final = 8
+"""A chunk has at most one of so many shares of the memory for all calls."""
+
+LITTLE: Final = 8
+"""Little of a chunk is sent: at most one of so many parts of what an answer may have."""
 
 WORK_BYTES: Final = 4 << 20
 """Leased to filter in, before anything is known of what will be read."""
@@ -102,7 +114,7 @@ class ProjectedAnswers:
 
     async def answers(self, reading: Reading) -> Answers:
         """The next answer, if a record of the next chunk matches; `reading` then stands behind it."""
-        room = reading.take_ahead_room() or self._room.take(self._client, self._bytes_max)
+        room = reading.take_ahead_room() or self._room.take(self._client, reading.chunk_bytes)
         try:
             while True:
                 async with aclosing(self._project(reading, room)) as heartbeats:
@@ -138,7 +150,7 @@ class ProjectedAnswers:
         """Reads a chunk and projects it, with heartbeats while it waits for memory."""
         self._found = None
         budget = self._projections.budget
-        size = max(reading.decoded_bytes, 2 * self._bytes_max + WORK_BYTES)
+        size = max(reading.decoded_bytes, 2 * reading.chunk_bytes + WORK_BYTES)
         lease = budget.request(min(size, budget.bytes_max))
         try:
             async with aclosing(granted(lease, self._call)) as heartbeats:
@@ -146,10 +158,10 @@ class ProjectedAnswers:
                     yield response
             if lease.ended():
                 return
-            chunk = await self._call.read(reading, min(_room_bytes(room), self._bytes_max))
+            chunk = await self._call.read(reading, min(_room_bytes(room), reading.chunk_bytes))
             if chunk is None:
                 return
-            work = self._work(reading, chunk, lease, _room_bytes(room))
+            work = self._work(reading, chunk, lease, min(_room_bytes(room), self._bytes_max))
             turn = self._projections.submit(lease, project_chunk, work, chunk.parts)
             try:
                 async with aclosing(self._until_done(turn, lease)) as waiting:
@@ -165,6 +177,10 @@ class ProjectedAnswers:
                 self._found = _Found(
                     done, chunk.bytes, chunk.place if done.next_offset >= chunk.next_offset else None
                 )
+                return
+            if reading.chunk_bytes > self._bytes_max:
+                # A smaller chunk may need no more than there is.
+                reading.chunk_bytes = self._bytes_max
                 return
             # The next lease of the partition will be for it.
             reading.decoded_bytes = _COPIES * chunk.bytes + done.bytes_needed
@@ -211,7 +227,20 @@ class ProjectedAnswers:
         reading.silent_bytes += found.bytes
         if done.answer is not None:
             reading.is_told(done.told_offset)
+        reading.chunk_bytes = self._chunk_bytes(reading.chunk_bytes, found)
         self._call.read_ahead(reading)
+
+    def _chunk_bytes(self, now: int, found: _Found) -> int:
+        """How much to read at a time, after a chunk was passed, as a whole or in part."""
+        if found.place is None:
+            # The rest of the chunk is read again.
+            return self._bytes_max
+        sent = 0 if found.done.answer is None else found.done.answer.bytes_to_send
+        if sent > self._bytes_max // LITTLE:
+            return now
+        return max(
+            self._bytes_max, min(2 * now, CHUNK_BYTES_MAX, self._projections.budget.bytes_max // SHARES)
+        )
 
     def _position(self, reading: Reading) -> log_pb2.FetchResponse:
         """An answer without records, which tells the position."""

@@ -15,6 +15,7 @@ class Reading:
     __slots__ = (
         "ahead",
         "ahead_room",
+        "chunk_bytes",
         "decoded_bytes",
         "done",
         "dry",
@@ -31,7 +32,14 @@ class Reading:
     )
 
     def __init__(
-        self, index: int, partition: Partition, offset: int, epoch: int | None, end: int | None
+        self,
+        index: int,
+        partition: Partition,
+        offset: int,
+        epoch: int | None,
+        end: int | None,
+        *,
+        chunk_bytes: int,
     ) -> None:
         self.index = index
         self.partition = partition
@@ -50,6 +58,8 @@ class Reading:
         """A read of the next chunk that runs already."""
         self.ahead_room: Held | None = None
         """For that chunk."""
+        self.chunk_bytes = chunk_bytes
+        """So much is read from the log at a time, about."""
         self.decoded_bytes = 0
         """What the next chunk takes once decoded, if that is known; 0: it is not."""
         self.told_at = asyncio.get_running_loop().time()

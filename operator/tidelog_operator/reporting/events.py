@@ -111,23 +111,37 @@ def events_of_status(before: Manifest, after: Manifest) -> tuple[Event, ...]:
     stuck = [_reason_and_message(one) for one in after.get("conditions", ()) if one["reason"] in STUCK]
     # The same reason can stand in two conditions.
     events = [Event(*one, warning=True) for one in dict.fromkeys(stuck) if one not in known]
+    events += _events_of_failure(before.get("lastFailure") or {}, after.get("lastFailure") or {})
     events += _events_of_run(before.get("lastRun") or {}, after.get("lastRun") or {})
     if before.get("moving") and after.get("moving") == 0:
         events.append(Event("Moved", "All replicas are on their new brokers."))
     return tuple(events)
 
 
+def _events_of_failure(before: Manifest, after: Manifest) -> list[Event]:
+    """Returns the event of an Ingestion's last failed run.
+
+    The next run may have begun since, so the last run need not be this run. The words of the driver may come
+    after the end of the run: then they come as another event.
+    """
+    name, words = after.get("name"), after.get("message")
+    if (name, words) == (before.get("name"), before.get("message")) or name is None:
+        return []
+    return [
+        Event("RunFailed", f"The run {name} failed. {words or 'The driver gave no reason.'}", warning=True)
+    ]
+
+
 def _events_of_run(before: Manifest, after: Manifest) -> list[Event]:
-    """Returns the events of an Ingestion's last run."""
+    """Returns the events of an Ingestion's last run, except that it failed."""
     name, result = after.get("name"), after.get("result")
-    if (name, result) == (before.get("name"), before.get("result")) or name is None:
+    if (name, result) == (before.get("name"), before.get("result")):
         return []
     if result == "Running":
         return [Event("RunStarted", f"The run {name} has begun.")]
     if result == "Succeeded":
         return [Event("RunSucceeded", f"The run {name} has ended successfully.")]
-    words = after.get("message") or "The driver gave no reason."
-    return [Event("RunFailed", f"The run {name} failed. {words}", warning=True)]
+    return []
 
 
 def _altered(action: do.AlterStream) -> Event:

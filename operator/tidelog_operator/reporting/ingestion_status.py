@@ -14,7 +14,7 @@ TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
 OFFSETS_SHOWN_MAX: Final = 500
 """Partitions whose offsets a status has."""
 
-KEPT: Final = ("lastRun", "lastSuccess", "rows", "lag", "offsets", "reportedAt", "attempts")
+KEPT: Final = ("lastRun", "lastSuccess", "lastFailure", "rows", "lag", "offsets", "reportedAt", "attempts")
 """Facts that stay in the status when nothing newer is known."""
 
 
@@ -39,6 +39,11 @@ def ingestion_status(
     if succeeded:
         # Times in this form are ordered as texts.
         status["lastSuccess"] = max(status.get("lastSuccess", ""), max(succeeded).strftime(TIME))
+    failed = next(
+        (run for run in reversed(decision.runs) if run.finished is not None and not run.succeeded), None
+    )
+    if failed is not None:
+        status["lastFailure"] = _end_of(failed)
     return status
 
 
@@ -50,18 +55,25 @@ def _facts(decision: IngestionDecision, last: Run, report: Report) -> Status:
     if last.active:
         facts["active"] = last.name
     elif last.finished is not None:
-        run["finishedAt"] = last.finished.strftime(TIME)
         run["result"] = "Succeeded" if last.succeeded else "Failed"
-    if last.exit_code is not None:
-        run["exitCode"] = last.exit_code
-    if not last.succeeded and _words(last):
-        run["message"] = _words(last)
-    facts["lastRun"] = run
+    facts["lastRun"] = run | _end_of(last)
     known = {"rows": report.rows, "lag": report.lag, "offsets": _shown(report)}
     facts |= {name: value for name, value in known.items() if value is not None}
     if report.at:
         facts["reportedAt"] = report.at
     return facts
+
+
+def _end_of(run: Run) -> Status:
+    """Returns how and why it ended, or how its last driver ended; a run that runs has no time of its end."""
+    found: Status = {"name": run.name}
+    if run.finished is not None and not run.deleting:
+        found["finishedAt"] = run.finished.strftime(TIME)
+    if run.exit_code is not None:
+        found["exitCode"] = run.exit_code
+    if not run.succeeded and _words(run):
+        found["message"] = _words(run)
+    return found
 
 
 def _shown(report: Report) -> Status | None:

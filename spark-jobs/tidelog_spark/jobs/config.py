@@ -1,8 +1,8 @@
 """The configuration of a job: what may be in the file, with types. Pure.
 
-The keys are those of `spec` of an `Ingestion`. `loading` reads them from a file and a command line, and
-makes a sentence of each fault. Everything that can be known to be wrong without Spark, a broker or a store
-is refused here.
+`Reading` has the keys of every job, and `Job` those of `ingest`, which are `spec` of an `Ingestion`.
+`loading` reads them from a file and a command line, and makes a sentence of each fault. Everything that can
+be known to be wrong without Spark, a broker or a store is refused here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,12 @@ from tidelog_spark.options import SERVERS, parse_stream
 INTERVAL_SECONDS_MAX: Final = 86_400.0
 """The longest time between two micro-batches."""
 
-_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+SNAPSHOT_SECONDS_MIN: Final = 3_600.0
+"""The shortest life of a snapshot: a query that reads an older snapshot fails when its files are removed."""
+
+SNAPSHOT_SECONDS_MAX: Final = 10_000 * 86_400.0
+
+_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _RESERVED: Final = {
     SERVERS: "servers",
     "subscribe": "source.streams",
@@ -49,24 +54,25 @@ def _url(text: str) -> str:
     return text
 
 
-def _seconds(value: Any) -> float:
-    """Seconds of ``30s``, ``500ms``, ``5m``."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h)", str(value))
+def seconds_of(value: Any) -> float:
+    """Seconds of ``30s``, ``500ms``, ``7d``."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", str(value))
     if not found:
-        raise ValueError(f"{value!r} is not a time; write a number and ms, s, m or h, such as 60s")
+        raise ValueError(f"{value!r} is not a time; write a number and ms, s, m, h or d, such as 60s")
     return float(found[1]) * _UNITS[found[2]]
 
 
 Url = Annotated[str, AfterValidator(_url)]
 Name = Annotated[str, StringConstraints(min_length=1)]
-Interval = Annotated[float, BeforeValidator(_seconds), Field(gt=0, le=INTERVAL_SECONDS_MAX)]
+Age = Annotated[float, BeforeValidator(seconds_of), Field(ge=SNAPSHOT_SECONDS_MIN, le=SNAPSHOT_SECONDS_MAX)]
+Interval = Annotated[float, BeforeValidator(seconds_of), Field(gt=0, le=INTERVAL_SECONDS_MAX)]
 
 
-class _Section(BaseModel):
+class Section(BaseModel):
     model_config = ConfigDict(alias_generator=to_camel, extra="forbid", frozen=True, strict=True)
 
 
-class Source(_Section):
+class Source(Section):
     """What the job reads."""
 
     streams: list[Name] | None = Field(default=None, min_length=1)
@@ -90,7 +96,7 @@ class Source(_Section):
         return self
 
 
-class Value(_Section):
+class Value(Section):
     """How the values of records become columns. Without this section they stay bytes."""
 
     format: Name
@@ -98,12 +104,12 @@ class Value(_Section):
     bad_records: Name | None = None
 
 
-class PartitionBy(_Section):
+class PartitionBy(Section):
     time: Annotated[Time, Field(strict=False)] = Time.NONE
     columns: list[Name] = []
 
 
-class Parquet(_Section):
+class Parquet(Section):
     """A folder of Parquet files."""
 
     path: Url
@@ -124,7 +130,7 @@ class Parquet(_Section):
         return self
 
 
-class Catalog(_Section):
+class Catalog(Section):
     """Where the catalog of the Iceberg table is."""
 
     type: Literal["sql", "rest"] = "sql"
@@ -147,15 +153,17 @@ class Catalog(_Section):
         return self
 
 
-class Iceberg(_Section):
+class Iceberg(Section):
     """A table of an Iceberg catalog."""
 
     table: Annotated[str, StringConstraints(pattern=r"^[^.\s]+(\.[^.\s]+)+$")]
     catalog: Catalog
     partition_by: PartitionBy = PartitionBy()
+    compact_small_files: bool = False
+    expire_snapshots_older_than: Age | None = None
 
 
-class Sink(_Section):
+class Sink(Section):
     parquet: Parquet | None = None
     iceberg: Iceberg | None = None
 
@@ -166,7 +174,7 @@ class Sink(_Section):
         return self
 
 
-class DeadLetter(_Section):
+class DeadLetter(Section):
     """Where records go whose value cannot be decoded."""
 
     path: Url | None = None
@@ -179,11 +187,11 @@ class DeadLetter(_Section):
         return self
 
 
-class Trigger(_Section):
+class Trigger(Section):
     interval: Interval
 
 
-class ObjectStoreSection(_Section):
+class ObjectStoreSection(Section):
     """The object store of all s3:// and s3a:// paths. It has no credentials in it."""
 
     endpoint: Annotated[str, StringConstraints(pattern=r"^https?://[^/]+/?$")] | None = None
@@ -192,19 +200,45 @@ class ObjectStoreSection(_Section):
     """An AWS credentials file (``[default]``, ``aws_access_key_id``, …)."""
 
 
-class Job(_Section):
-    """A job that writes streams to a lake."""
+class Reading(Section):
+    """What each job has: the streams that it reads, its position, and the Spark that runs it."""
 
     servers: Name
     source: Source
     value: Value | None = None
-    sink: Sink
-    dead_letter: DeadLetter | None = None
     checkpoint: Url
     trigger: Trigger | None = None
     fail_on_data_loss: bool = True
     object_store: ObjectStoreSection = ObjectStoreSection()
     spark_conf: dict[str, str] = {}
+
+    @property
+    def source_options(self) -> dict[str, str]:
+        """The options of ``spark.readStream.format("tidelog")``."""
+        source, value = self.source, self.value
+        found = {SERVERS: self.servers, "failOnDataLoss": str(self.fail_on_data_loss).lower()}
+        if source.streams is not None:
+            found["subscribe"] = ",".join(source.streams)
+        if source.pattern is not None:
+            found["subscribePattern"] = source.pattern
+        if isinstance(source.start, datetime):
+            found["startingTimestamp"] = str(round(source.start.timestamp() * 1000))
+        else:
+            found["startingOffsets"] = source.start
+        if value is not None:
+            found["valueFormat"] = value.format
+            if value.value_schema is not None:
+                found["valueSchema"] = value.value_schema
+            if value.bad_records is not None:
+                found["badRecords"] = value.bad_records
+        return found | source.options
+
+
+class Job(Reading):
+    """A job that writes streams to a lake."""
+
+    sink: Sink
+    dead_letter: DeadLetter | None = None
 
     @model_validator(mode="after")
     def _fits_together(self) -> Job:
@@ -226,24 +260,8 @@ class Job(_Section):
 
     @property
     def source_options(self) -> dict[str, str]:
-        """The options of ``spark.readStream.format("tidelog")``."""
-        source, value = self.source, self.value
-        found = {SERVERS: self.servers, "failOnDataLoss": str(self.fail_on_data_loss).lower()}
-        if source.streams is not None:
-            found["subscribe"] = ",".join(source.streams)
-        if source.pattern is not None:
-            found["subscribePattern"] = source.pattern
-        if isinstance(source.start, datetime):
-            found["startingTimestamp"] = str(round(source.start.timestamp() * 1000))
-        else:
-            found["startingOffsets"] = source.start
-        if value is not None:
-            found["valueFormat"] = value.format
-            if value.value_schema is not None:
-                found["valueSchema"] = value.value_schema
-            if value.bad_records is not None:
-                found["badRecords"] = "column" if self.dead_letter else value.bad_records
-        return found | source.options
+        # The job itself tells the bad records apart.
+        return super().source_options | ({"badRecords": "column"} if self.dead_letter else {})
 
 
 def _inside(one: str, other: str) -> bool:

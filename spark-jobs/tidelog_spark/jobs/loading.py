@@ -7,37 +7,39 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import yaml
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from tidelog.errors import InvalidRequest
-from tidelog_spark.jobs.config import Job
+from tidelog_spark.jobs.config import Reading
 
 FILE_BYTES_MAX: Final = 1 << 20
+
+Job = TypeVar("Job", bound=Reading)
 
 
 class BadConfiguration(InvalidRequest):
     """The configuration has faults; a retry cannot mend them."""
 
 
-def load(file: Path | None, settings: Sequence[str]) -> Job:
-    """The job of a YAML or JSON file, with `settings` (``sink.parquet.path=/lake``) laid over it.
+def load(kind: type[Job], file: Path | None, settings: Sequence[str]) -> Job:
+    """The job of this kind in a YAML or JSON file, with `settings` (``sink.parquet.path=/lake``) over it.
 
     Raises `BadConfiguration`.
     """
     document = _read(file) if file else {}
     for setting in settings:
         _set(document, setting)
-    return from_document(document)
+    return from_document(kind, document)
 
 
-def from_document(document: Mapping[str, Any]) -> Job:
-    """The job of a document; raises `BadConfiguration` with a sentence for each fault."""
+def from_document(kind: type[Job], document: Mapping[str, Any]) -> Job:
+    """The job of this kind in a document; raises `BadConfiguration` with a sentence for each fault."""
     try:
-        return Job.model_validate(document)
+        return kind.model_validate(document)
     except ValidationError as error:
         sentences = [_sentence(fault) for fault in error.errors()]
         raise BadConfiguration(". ".join(dict.fromkeys(sentences))) from None

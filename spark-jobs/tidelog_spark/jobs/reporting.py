@@ -32,10 +32,8 @@ class Report:
 
     file: Path | None = None
     started_at: str = field(default_factory=lambda: _now())
-    rows: int = 0
-    dead_letters: int = 0
-    files: int = 0
-    bytes: int = 0
+    counts: dict[str, int] = field(default_factory=dict)
+    """The sums of what batches count: ``rows`` and, by job, ``deadLetters``, ``files`` and others."""
     batches: int = 0
     attempts: int = 0
     offsets: Mapping[str, Any] = field(default_factory=dict)
@@ -47,22 +45,26 @@ class Report:
     _saving: Lock = field(default_factory=Lock, repr=False)
 
     def add(self, counts: Mapping[str, int]) -> None:
+        """Notes a finished batch."""
         self.batches += 1
-        self.rows += counts.get("rows", 0)
-        self.dead_letters += counts.get("deadLetters", 0)
-        self.files += counts.get("files", 0)
-        self.bytes += counts.get("bytes", 0)
+        self.count(counts)
         self.last_batch_at = _now()
+
+    def count(self, counts: Mapping[str, int]) -> None:
+        for name, count in counts.items():
+            self.counts[name] = self.counts.get(name, 0) + count
+
+    @property
+    def rows(self) -> int:
+        """Rows that the job has written."""
+        return self.counts.get("rows", 0)
 
     def document(self) -> dict[str, Any]:
         return {
             "startedAt": self.started_at,
             "finishedAt": self.finished_at,
             "lastBatchAt": self.last_batch_at,
-            "rows": self.rows,
-            "deadLetters": self.dead_letters,
-            "files": self.files,
-            "bytes": self.bytes,
+            **self.counts,
             "batches": self.batches,
             "attempts": self.attempts,
             "offsets": self.offsets,

@@ -12,46 +12,49 @@ are in a folder of their batch, which the driver removes.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from io import BytesIO
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import (
     NamespaceAlreadyExistsError,
     NoSuchTableError,
     TableAlreadyExistsError,
     ValidationError,
+    ValidationException,
 )
-from pyiceberg.io.pyarrow import (
-    compute_statistics_plan,
-    data_file_statistics_from_parquet_metadata,
-    parquet_path_to_id_mapping,
-    schema_to_pyarrow,
-)
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
 from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform
-from pyiceberg.typedef import Record
 
 from tidelog.errors import InvalidRequest
-from tidelog_spark.lake.folders import Partitioning, Time
+from tidelog_spark.lake.folders import Key, Partitioning, Time
 from tidelog_spark.lake.journal import Decision, LakeConflict
 from tidelog_spark.lake.stores import Folder, ObjectStore, folder_at, split_url
+from tidelog_spark.lake.table_compaction import Merges
+from tidelog_spark.lake.table_expiry import Expiry
+from tidelog_spark.lake.table_files import PROPERTY, SUFFIX, data_files, home_of
 from tidelog_spark.lake.writing import Shape, Written
-
-PROPERTY: Final = "tidelog."
-"""The property of a query is this and the id of the query."""
 
 CATALOG_NAME: Final = "tidelog"
 """SQL catalogs store it with their tables, and variables with secrets have it in their names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Upkeep:
+    """What a job does for its table after a batch."""
+
+    compact: bool = False
+    """Merge small files."""
+    expire_older_than: timedelta | None = None
+    """Expire snapshots of this age; None: none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +86,26 @@ def catalog_properties(
 class IcebergTable:
     """The commits of one query to a table, which is created if it does not exist."""
 
-    def __init__(self, table: TableName, store: ObjectStore, by: Partitioning, query: str) -> None:
+    def __init__(
+        self,
+        table: TableName,
+        store: ObjectStore,
+        by: Partitioning,
+        query: str,
+        upkeep: Upkeep | None = None,
+        *,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
         self._name = table.name
         self._catalog = load_catalog(CATALOG_NAME, **(_store_properties(store) | dict(table.properties)))
         self._store = store
         self._by = by
         self._query = query
+        self._upkeep = upkeep or Upkeep()
+        self._now = now
         self._table: Table | None = None
+        self._touched: set[Key] | None = None
+        """Partitions that may have small files to merge; None: any partition."""
 
     def __repr__(self) -> str:
         return f"<IcebergTable {self._name}>"
@@ -112,7 +128,7 @@ class IcebergTable:
         _check_spec(self.table, self._by)
         arrow = schema_to_pyarrow(self.table.schema())
         kept = [arrow.field(name) for name in schema.names]
-        return Shape(pa.schema(kept), self._by, ".parquet")
+        return Shape(pa.schema(kept), self._by, SUFFIX)
 
     def staging(self, batch: int, attempt: str) -> str:
         return f"{self._home(batch)}/{attempt}"
@@ -139,8 +155,10 @@ class IcebergTable:
             with transaction:
                 transaction.set_properties({PROPERTY + self._query: json.dumps(content)})
                 with transaction.update_snapshot(snapshot_properties=summary).fast_append() as append:
-                    for data_file in self._data_files(files):
+                    for data_file in data_files(self.table, files):
                         append.append_data_file(data_file)
+            if self._touched is not None:
+                self._touched |= {file.key for file in files}
         except _AlreadyCommitted:
             pass
         known = self.decided(batch)
@@ -148,40 +166,24 @@ class IcebergTable:
         return known
 
     def complete(self, batch: int) -> None:
-        """Removes the files of attempts at the batch that can no longer be committed."""
+        """Removes the files of attempts at the batch that can no longer be committed; then the upkeep."""
         known = self.decided(batch)
         for attempt in self.folder.names(self._home(batch)):
             if known is not None and attempt != known.attempt:
                 self.folder.remove(f"{self._home(batch)}/{attempt}")
+        if self._upkeep.compact:
+            # The first batch of a run looks at all partitions: an earlier run may have ended too early.
+            self._touched = Merges(self.folder, self._query, self._by).merge(self.table, self._touched)
+        if self._upkeep.expire_older_than is not None:
+            expiry = Expiry(self.folder, self._query, self._upkeep.expire_older_than)
+            expiry.expire(self.table.refresh(), self._now())
 
     def _home(self, batch: int) -> str:
-        return f"data/{self._query}/{batch}"
-
-    def _data_files(self, files: Sequence[Written]) -> Iterator[DataFile]:
-        table = self.table
-        schema = table.schema()
-        plan = compute_statistics_plan(schema, table.properties)
-        columns = parquet_path_to_id_mapping(schema)
-        for file in files:
-            statistics = data_file_statistics_from_parquet_metadata(
-                pq.read_metadata(BytesIO(file.footer)), stats_columns=plan, parquet_column_mapping=columns
-            )
-            yield DataFile.from_args(
-                content=DataFileContent.DATA,
-                file_path=f"{table.location()}/{file.path}",
-                file_format=FileFormat.PARQUET,
-                partition=Record(*file.key),
-                file_size_in_bytes=file.size,
-                sort_order_id=None,
-                spec_id=table.spec().spec_id,
-                equality_ids=None,
-                key_metadata=None,
-                **statistics.to_serialized_dict(),
-            )
+        return f"{home_of(self._query)}/{batch}"
 
 
-class _AlreadyCommitted(Exception):
-    """Another run of the query has committed the batch."""
+class _AlreadyCommitted(ValidationException):
+    """Another run of the query has committed the batch; PyIceberg removes what this commit has written."""
 
 
 class _OncePerBatch(Transaction):

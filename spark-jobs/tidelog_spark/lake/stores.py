@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
 
+import pyarrow as pa
 from pyarrow import fs
 
 from tidelog.errors import InvalidRequest
@@ -49,6 +50,9 @@ class Folder(Protocol):
 
     def read(self, path: str) -> bytes | None:
         """The content; None: there is no such file."""
+
+    def open(self, path: str) -> pa.NativeFile:
+        """A file to read piece by piece; a context manager. Raises `FileNotFoundError`."""
 
     def move(self, source: str, target: str) -> None:
         """Makes `target` appear complete, and `source` disappear. Does nothing if `source` is gone."""
@@ -124,6 +128,9 @@ class LocalFolder:
         except FileNotFoundError:
             return None
 
+    def open(self, path: str) -> pa.NativeFile:
+        return pa.OSFile(str(self.root / path))
+
     def move(self, source: str, target: str) -> None:
         end = self.root / target
         end.parent.mkdir(parents=True, exist_ok=True)
@@ -184,6 +191,9 @@ class BucketFolder:
                 return bytes(file.read())
         except FileNotFoundError:
             return None
+
+    def open(self, path: str) -> pa.NativeFile:
+        return self._files.open_input_file(f"{self.root}/{path}")
 
     def move(self, source: str, target: str) -> None:
         if self._files.get_file_info(f"{self.root}/{source}").type == fs.FileType.NotFound:

@@ -178,9 +178,10 @@ class _Parser:
 
     def _wrong(self, place: int | None = None) -> NoReturn:
         at = self._tokens[self._next][2] if place is None else place
-        near = self._text[at : at + 40].strip() or "its end"
+        near = self._text[at : at + 40].strip()
+        where = f"near {near!r}" if near else "at its end"
         raise InvalidRequest(
-            f"valueSchema cannot be read near {near!r} (character {at + 1}); it must be DDL such as "
+            f"valueSchema cannot be read {where} (character {at + 1}); it must be DDL such as "
             "'id bigint, price decimal(9,2), tags array<string>', or the JSON of a Spark schema. Names with "
             "other characters than letters, digits and _ stand in backquotes"
         )

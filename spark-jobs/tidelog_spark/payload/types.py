@@ -52,7 +52,10 @@ def parse_schema(text: str) -> StructType:
             f"valueSchema has {len(text)} characters; at most {SCHEMA_CHARACTERS_MAX} are read"
         )
     schema = _from_json(text) if text.lstrip().startswith("{") else parse_ddl(text)
-    return checked(schema)
+    try:
+        return checked(schema)
+    except InvalidRequest as error:
+        raise InvalidRequest(f"valueSchema: {error.message}") from None
 
 
 def checked(schema: StructType) -> StructType:

@@ -1,0 +1,23 @@
+"""The streams of the table of behaviour, and the two ways to run a case (`engines`)."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark.behaviour import streams
+from spark.behaviour.engines import ByCalls, Engine, InSpark
+from support.trio import Trio
+from tidelog import blocking
+
+
+@pytest.fixture(scope="session")
+def servers(brokers: Trio, log: blocking.Client) -> str:
+    """The brokers, which have the streams of the table."""
+    streams.make(log)
+    return brokers.address
+
+
+@pytest.fixture(params=["calls", pytest.param("spark", marks=pytest.mark.long)])
+def engine(request: pytest.FixtureRequest, spark: SparkSession) -> Engine:
+    return InSpark(spark) if request.param == "spark" else ByCalls()
