@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tidelog.errors import InvalidRequest
 from tidelog_spark.option_values import Given
-from tidelog_spark.payload import NAMES, Payload, parse_payload
+from tidelog_spark.payload import NAMES, Payload, decoded, parse_payload
 from tidelog_spark.payload.decoded import Decoded
 
 
@@ -104,7 +104,15 @@ def test_a_row_does_not_depend_on_its_neighbours(values: list[bytes | None]) -> 
         ("bytes", b"\xfe\xff\xff\xff\xff\xff\xff\xff\x7f", "ends before"),
         ({"type": "array", "items": "int"}, b"\xfe\xff\xff\xff\xff\xff\xff\xff\x7f", "ends before"),
         ({"type": "enum", "name": "E", "symbols": ["A"]}, b"\x01", "symbol -1 of an enum"),
-        (["null", "int"], b"\x08", "not Avro of this schema"),
+        (["null", "int"], b"\x08", "branch 4 of a union with 2"),
+        (["null", "int"], b"\x01\x02", "branch -1 of a union with 2"),
+        ("long", b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x03", "number at byte 0 has more than 64 bits"),
+        ("long", b"\x80" * 10 + b"\x00", "more than 64 bits"),
+        ("boolean", b"\x02", "a boolean must be 0 or 1"),
+        ("bytes", b"\x01", "have the length -1"),
+        ({"type": "map", "values": "int"}, b"\x02\x01", "have the length -1"),
+        ({"type": "array", "items": "int"}, b"\x01\x04\x02\x00", "ends at byte 3, but its size says 4"),
+        ({"type": "array", "items": "int"}, b"\xff" * 9 + b"\x01\x00\x00", "ends before"),
         ({**_MONEY, "precision": 2}, b"\x02\x64", "more than 2 digits"),
         (_MILLIS, b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01", ""),
     ],
@@ -122,6 +130,59 @@ def test_a_small_value_of_many_null_records_is_bad() -> None:
     found = _decode(text, _encode(text, f0=[None] * 20_000), _encode(text, f0=[None]))
     assert "would become more than" in found.reasons[0].as_py()
     assert found.columns[1].as_py() == {"f0": [None]}
+
+
+def test_a_value_of_many_small_objects_is_bad_before_they_are_built(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = _record({"type": "array", "items": _POINT})
+    value = _long(1 << 22) + b"\0" * (1 << 22) + b"\0"
+    monkeypatch.setattr(fastavro, "schemaless_reader", lambda *_: pytest.fail("it was read"))
+    assert "would become more than" in _decode(text, value).reasons[0].as_py()
+
+
+def test_values_that_fill_the_bound_are_decoded_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoded, "DECODED_BYTES_MAX", 1000)
+    values = [b"\x02", b"\xff\xff\xff\xff\xff\x01", None, *[b"\x04"] * 20]
+    found = _decode(_record("int"), *values)
+    assert found.columns.to_pylist() == [{"f0": 1}, None, None, *[{"f0": 2}] * 20]
+
+
+def _long(number: int) -> bytes:
+    return _encode(_record("long"), f0=number)
+
+
+_FIELDS = st.sampled_from(["int", "string", "boolean", "bytes", "double"])
+_KINDS = st.recursive(
+    _FIELDS,
+    lambda inner: st.one_of(
+        inner.map(lambda kind: ["null", kind] if isinstance(kind, (str, dict)) else kind),
+        inner.map(lambda kind: {"type": "array", "items": kind}),
+        inner.map(lambda kind: {"type": "map", "values": kind}),
+    ),
+    max_leaves=4,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(_KINDS, st.data())
+def test_the_walk_accepts_what_fastavro_reads_and_writes_back_alike(kind: Any, data: st.DataObject) -> None:
+    """The dumb twin writes what it read: the same bytes show that the value was strict Avro."""
+    text = _record(kind)
+    parsed = fastavro.parse_schema(json.loads(text))
+    good = data.draw(st.binary(max_size=12).map(lambda tail: tail.replace(b"\xff", b"\x02") + b"\0" * 3))
+    reason = _decode(text, good).reasons[0].as_py()
+    source = io.BytesIO(good)
+    try:
+        again = _encode(text, **fastavro.schemaless_reader(source, parsed, None))  # type: ignore[arg-type]
+    except Exception:
+        # fastavro raises many kinds of errors. The walk is stricter, so it refuses the value as well.
+        assert reason is not None
+        return
+    if again == good:
+        assert reason is None
+    elif source.tell() < len(good):
+        assert reason is not None
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,12 @@
 
 fastavro reads a plain form of the schema: without logical types and with enums as their numbers. `convert`
 then makes the value of the column. So no value is rounded, and no negative number of a symbol counts
-from the end of the list.
+from the end of the list. `avro_scan` has checked the value before.
 """
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -35,7 +36,8 @@ from pyspark.sql.types import (
 )
 
 from tidelog.errors import InvalidRequest
-from tidelog_spark.payload.decoded import BadValue
+from tidelog_spark.payload.avro_scan import Scan, scanner
+from tidelog_spark.payload.decoded import BadValue, reason
 from tidelog_spark.payload.limits import DEPTH_MAX, FIELDS_MAX, SCHEMA_CHARACTERS_MAX
 from tidelog_spark.payload.types import checked
 
@@ -68,6 +70,16 @@ class AvroSchema:
     """What fastavro reads."""
     convert: Convert | None
     """From the datum that fastavro read to a value for Arrow; None: it is the same."""
+    scan: Scan
+    """Checks a value and tells what it would take; it comes before `read`."""
+
+    def read(self, value: bytes) -> Any:
+        """One record for an Arrow array; raises `BadValue`."""
+        try:
+            record = fastavro.schemaless_reader(io.BytesIO(value), self.plain, None)
+        except (LookupError, ValueError, OverflowError, EOFError) as error:
+            raise BadValue(f"the value is not Avro of this schema: {reason(error)}") from None
+        return record if self.convert is None else self.convert(record)
 
 
 @lru_cache(maxsize=16)
@@ -82,7 +94,8 @@ def parse_avro(text: str) -> AvroSchema:
         if not isinstance(parsed, dict) or parsed["type"] != "record":
             raise InvalidRequest("valueSchema is not an Avro record; the outermost type must be a record")
         kind, plain, convert = _Reading().read(parsed, "value", 1)
-        return AvroSchema(checked(kind), fastavro.parse_schema(plain), convert)
+        assert isinstance(kind, StructType)
+        return AvroSchema(checked(kind), fastavro.parse_schema(plain), convert, scanner(plain))
     except InvalidRequest:
         raise
     except Exception as error:
