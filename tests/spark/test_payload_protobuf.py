@@ -185,6 +185,7 @@ def test_the_walk_counts_at_least_what_a_value_has(row: dict[str, Any], tail: by
         (("f", F.TYPE_INT32, None), b"oops", "not a message of this type"),
         (("f", F.TYPE_INT32, None), b"\x08", "not a message of this type"),
         (("f", F.TYPE_STRING, None), b"\x0a\x01\xff", "not a message of this type"),
+        (("f*", F.TYPE_STRING, None), b"\x0a\x00\x0a\x01\xff", "not a message of this type"),
         (("f", F.TYPE_BYTES, None), b"\x0a\xff\xff\xff\xff\x7f", "not a message of this type"),
         (_AT, b"\x0a\x0a\x08" + b"\xff" * 8 + b"\x7f", ""),
         (("f", F.TYPE_INT32, None), b"\x13" * 200_000, "not a message of this type"),
@@ -232,6 +233,13 @@ def test_proto2_has_defaults_and_required_fields() -> None:
     decoded = _decode(found, b"\x18\x01", b"\x18\x01\x20\x07", b"\x08\x01")
     assert decoded.columns.to_pylist() == [{"f": None, "d": 5, "q": 1, "e": None}] * 2 + [None]
     assert decoded.reasons[2].as_py() == "the value lacks the required fields q"
+
+
+def test_a_field_may_have_the_name_of_a_method() -> None:
+    names = ("HasField?", "FromString?", "IsInitialized?", "items?")
+    found = _set(*[(name, F.TYPE_INT32, None) for name in names])
+    (row,) = _decode(found, b"\x08\x05\x18\x06").columns.to_pylist()
+    assert row == {"HasField": 5, "FromString": None, "IsInitialized": 6, "items": None}
 
 
 def test_the_fast_library_is_in_use() -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import DecodeError
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -60,17 +60,16 @@ class ProtobufSchema:
     """Of the column `value`."""
     scan: Scan
     """What a value would take; it comes before `read`."""
-    message: Callable[[], Message]
-    """Makes an empty message."""
+    message: Any
+    """The class. Its methods are called through it: in a message, a field may have the name of a method."""
     convert: Convert
 
     def read(self, value: bytes) -> Any:
         """One record for an Arrow array; raises `BadValue`."""
         try:
-            found = self.message()
-            found.ParseFromString(value)
-            if not found.IsInitialized():
-                missing = ", ".join(found.FindInitializationErrors())
+            found = self.message.FromString(value)
+            if not self.message.IsInitialized(found):
+                missing = ", ".join(self.message.FindInitializationErrors(found))
                 raise BadValue(f"the value lacks the required fields {missing}")
             return self.convert(found)
         except (DecodeError, UnicodeDecodeError) as error:
@@ -189,8 +188,9 @@ class _Reading:
 def _struct(getters: Sequence[tuple[str, bool, Convert | None]]) -> Convert:
     def convert(message: Any) -> dict[str, Any]:
         record = {}
+        has = type(message).HasField
         for name, nullable, change in getters:
-            if nullable and not message.HasField(name):
+            if nullable and not has(message, name):
                 continue
             found = getattr(message, name)
             record[name] = found if change is None else change(found)
