@@ -1,6 +1,6 @@
 """The schema of protobuf values: what Spark's `from_protobuf` makes of each type, and how a message is read.
 
-The types are those of Spark's defaults. Values are as with Spark's option `emit.default.values`: a field
+The types are those of Spark's defaults. Missing fields are as with Spark's option to emit defaults: a field
 without presence (a plain scalar of proto3) has its default if the value lacks it.
 """
 
