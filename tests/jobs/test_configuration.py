@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from spark.behaviour.streams import DESCRIPTOR_FILE
 from tidelog_spark.jobs.config import Job
 from tidelog_spark.jobs.loading import BadConfiguration, from_document, load
 from tidelog_spark.lake.folders import Time
@@ -118,6 +119,18 @@ FAULTS: list[tuple[str, Any, str]] = [
     ("objectStore", {"endpoint": "s3:9000"}, "objectStore.endpoint is 's3:9000'"),
     ("sparkConf", {"a": 1}, "sparkConf.a is 1"),
 ]  # fmt: skip
+
+
+def test_each_key_of_a_value_is_an_option_of_the_source() -> None:
+    path = str(DESCRIPTOR_FILE)
+    value = {"format": "protobuf", "message": "R", "descriptorFile": path, "badRecords": "deadLetter"}
+    found = from_document(Job, JOB | {"value": value, "deadLetter": {"stream": "dead"}}).source_options
+    assert {name: text for name, text in found.items() if name.startswith(("value", "bad"))} == {
+        "valueFormat": "protobuf",
+        "valueMessage": "R",
+        "valueDescriptorFile": path,
+        "badRecords": "column",
+    }
 
 
 @pytest.mark.parametrize(("key", "value", "sentence"), FAULTS)

@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.slow
 
 PARQUET = {"path": "/lake/x"}
+PROTOBUF = {"format": "protobuf", "message": "shop.Order", "descriptorFile": "/lake/shop.desc"}
 REST = {"type": "rest", "uri": "http://catalog:8181"}
 
 
@@ -72,6 +73,14 @@ REST = {"type": "rest", "uri": "http://catalog:8181"}
         ({"checkpoint": "/tmp/x"}, "checkpoint is in the file system of the driver"),
         ({"checkpoint": "/lakes/x"}, "checkpoint is in the file system of the driver"),
         ({"value": {"format": "xml"}}, 'spec.value.format: Unsupported value: "xml"'),
+        ({"value": {"format": "protobuf", "schema": "AAAA"}}, "value.message names the message of"),
+        ({"value": {"format": "json", "schema": "id int", "message": "R"}}, "other formats have none"),
+        ({"value": {**PROTOBUF, "schema": "AAAA"}}, "value.descriptorFile is for format protobuf, in place"),
+        (
+            {"value": {"format": "avro", "descriptorFile": "/x"}},
+            "value.descriptorFile is for format protobuf",
+        ),
+        ({"value": {"format": "avro", "schema": "x" * 262_145}}, "spec.value.schema: Too long"),
         ({"deadLetter": {"path": "/lake/dead"}}, "badRecords: deadLetter and deadLetter belong together"),
         (
             {
@@ -145,6 +154,9 @@ def test_the_cluster_of_an_ingestion_cannot_change(plane: ControlPlane) -> None:
             "volumeMounts": [],
             "env": [{"name": "K", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}],
         },
+        {"value": {"format": "avro", "schema": '{"type": "record"}' + " " * 200_000}},
+        {"value": {"format": "protobuf", "schema": "AAAA", "message": "shop.Order"}},
+        {"value": PROTOBUF},
         {"executor": {"instances": 0, "cores": 4}, "driver": {"memory": "2Gi", "memoryOverhead": "1Gi"}},
     ],
 )

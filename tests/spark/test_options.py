@@ -152,6 +152,9 @@ def test_an_option_of_the_kafka_connector_is_refused_with_what_to_use(name: str,
         ({"startingOffsets": '{"payments": {"0": 1}}'}, "names the stream 'payments'"),
         ({"endingOffsetsByTimestamp": '{"other": {"0": 5}}'}, "names the stream 'other'"),
         ({**JSON, "badRecords": "column", "columns": "topic"}, "leader_epoch, headers, _bad_record"),
+        ({"valueFormat": "avro"}, "valueSchema is missing; give the writer's Avro schema"),
+        ({"valueFormat": "avro", "valueSchema": "{}", "timestampUnit": "ms"}, "only with valueFormat=json"),
+        ({"valueFormat": "raw", "timestampUnit": "ms"}, "timestampUnit has an effect only with"),
     ],
 )
 def test_what_the_table_of_behaviour_leaves_out_is_refused_too(wrong: dict[str, str], word: str) -> None:

@@ -44,6 +44,8 @@ _RESERVED: Final = {
     "failOnDataLoss": "failOnDataLoss",
     "valueFormat": "value.format",
     "valueSchema": "value.schema",
+    "valueMessage": "value.message",
+    "valueDescriptorFile": "value.descriptorFile",
     "badRecords": "value.badRecords",
 }
 """Options of the source that have a key of their own."""
@@ -101,6 +103,8 @@ class Value(Section):
 
     format: Name
     value_schema: Name | None = Field(default=None, alias="schema")
+    message: Name | None = None
+    descriptor_file: Name | None = None
     bad_records: Name | None = None
 
 
@@ -226,11 +230,14 @@ class Reading(Section):
         else:
             found["startingOffsets"] = source.start
         if value is not None:
-            found["valueFormat"] = value.format
-            if value.value_schema is not None:
-                found["valueSchema"] = value.value_schema
-            if value.bad_records is not None:
-                found["badRecords"] = value.bad_records
+            given = {
+                "valueFormat": value.format,
+                "valueSchema": value.value_schema,
+                "valueMessage": value.message,
+                "valueDescriptorFile": value.descriptor_file,
+                "badRecords": value.bad_records,
+            }
+            found |= {name: text for name, text in given.items() if text is not None}
         return found | source.options
 
 

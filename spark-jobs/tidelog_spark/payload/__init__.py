@@ -7,6 +7,8 @@ session. What does not: fetching records, and the other columns of a row.
 - `types`        the schema and its Arrow type; `ddl` reads its text
 - `decoded`      what a decoder answers
 - `json_values`  JSON, many values at once; `json_records` one value, with the rules
+- `avro_values`  Avro, with the schema of `avro_schema`; `avro_scan` checks a value first
+- `protobuf_values`  protobuf, with the message type of `protobuf_schema`; `protobuf_scan` bounds a value
 - `rows`         a batch of rows with the payload, and what happens to bad records
 - `limits`       what one value may cost
 """

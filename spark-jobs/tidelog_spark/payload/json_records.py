@@ -40,7 +40,7 @@ def read_record(value: bytes, kind: pa.StructType, unit: str) -> dict[str, Any]:
         raise BadValue("the value is empty; it must be a JSON object")
     if depth(value) > DEPTH_MAX:
         raise BadValue(f"the value is deeper than {DEPTH_MAX} levels")
-    if value.count(b"{") * _width(kind) * CELL_BYTES > DECODED_BYTES_MAX:
+    if value.count(b"{") * width(kind) * CELL_BYTES > DECODED_BYTES_MAX:
         raise BadValue(f"the value could become more than {DECODED_BYTES_MAX} bytes")
     try:
         found = json.loads(value.decode(), parse_int=_Number, parse_float=_Number, parse_constant=_Number)
@@ -68,13 +68,13 @@ def depth(value: bytes) -> int:
     return deepest
 
 
-def _width(kind: pa.DataType) -> int:
+def width(kind: pa.DataType) -> int:
     """The cells that the shortest object, `{}`, makes in the columns of the schema."""
     if pa.types.is_struct(kind):
-        return 1 + sum(_width(field.type) for field in kind)
+        return 1 + sum(width(field.type) for field in kind)
     if pa.types.is_map(kind):
-        return max(1, _width(kind.item_type))
-    return max(1, _width(kind.value_type)) if pa.types.is_list(kind) else 1
+        return max(1, width(kind.item_type))
+    return max(1, width(kind.value_type)) if pa.types.is_list(kind) else 1
 
 
 def _convert(value: Any, kind: pa.DataType, path: str, unit_us: int) -> Any:

@@ -20,11 +20,22 @@ SLICE_BYTES: Final = 16 << 20
 CELL_BYTES: Final = 16
 """No scalar cell of a column takes more in Arrow, apart from its text or bytes."""
 
+OBJECT_BYTES: Final = 128
+"""No value of a cell takes more as a Python object, apart from its text or bytes.
+
+Formats whose values become Python objects before they become columns keep to this rule: what a value takes is
+counted from its bytes before any object is built. A value that takes more than `DECODED_BYTES_MAX` is a bad
+record, and values are decoded together until they take that together.
+"""
+
 FIELDS_MAX: Final = 2000
 """The most fields of a payload's schema, all levels together."""
 
-SCHEMA_CHARACTERS_MAX: Final = 4 << 20
-"""The most characters of a schema."""
+SCHEMA_CHARACTERS_MAX: Final = 256 << 10
+"""The most characters of a schema; an Ingestion has the same limit."""
+
+DESCRIPTOR_BYTES_MAX: Final = 4 << 20
+"""The most bytes of a file with protobuf descriptors. Each task gets them."""
 
 
 def slices(values: pa.Array) -> Iterator[pa.Array]:

@@ -41,6 +41,9 @@ _SCALARS: Final = (
     StringType, BinaryType, DateType, TimestampType, TimestampNTZType,
 )  # fmt: skip
 
+Keys = tuple[type[DataType], ...]
+KEYS_OF_PROTOBUF: Final[Keys] = (StringType, BooleanType, IntegerType, LongType)
+
 
 def parse_schema(text: str) -> StructType:
     """The schema in `text`: DDL (`id bigint, price decimal(9,2)`) or the JSON of a Spark schema.
@@ -58,11 +61,14 @@ def parse_schema(text: str) -> StructType:
         raise InvalidRequest(f"valueSchema: {error.message}") from None
 
 
-def checked(schema: StructType) -> StructType:
-    """The schema with every field nullable; raises `InvalidRequest` if a payload cannot have it."""
+def checked(schema: StructType, keys: Keys = (StringType,)) -> StructType:
+    """The schema with every field nullable; raises `InvalidRequest` if a payload cannot have it.
+
+    `keys`: the types that keys of a map may have.
+    """
     if not schema.fields:
         raise InvalidRequest("the schema of the payload has no fields; give at least one")
-    found = _nullable(schema, "value", depth=1)
+    found = _nullable(schema, "value", 1, keys)
     assert isinstance(found, StructType)
     if (count := sum(1 for _ in _fields(found))) > FIELDS_MAX:
         raise InvalidRequest(f"the payload has {count} fields; at most {FIELDS_MAX} are allowed")
@@ -87,7 +93,7 @@ def _from_json(text: str) -> StructType:
         ) from None
 
 
-def _nullable(kind: DataType, path: str, depth: int) -> DataType:
+def _nullable(kind: DataType, path: str, depth: int, keys: Keys) -> DataType:
     if depth > DEPTH_MAX:
         raise InvalidRequest(f"the schema of the payload is deeper than {DEPTH_MAX} levels")
     match kind:
@@ -98,17 +104,22 @@ def _nullable(kind: DataType, path: str, depth: int) -> DataType:
                 raise InvalidRequest(f"{path} has the field {twice[0]!r} twice; names must differ")
             return StructType(
                 [
-                    StructField(field.name, _nullable(field.dataType, f"{path}.{field.name}", depth + 1))
+                    StructField(
+                        field.name, _nullable(field.dataType, f"{path}.{field.name}", depth + 1, keys)
+                    )
                     for field in kind.fields
                 ]
             )
         case ArrayType():
-            return ArrayType(_nullable(kind.elementType, f"{path}[]", depth + 1))
+            return ArrayType(_nullable(kind.elementType, f"{path}[]", depth + 1, keys))
         case MapType():
-            if not isinstance(kind.keyType, StringType):
+            if not isinstance(kind.keyType, keys):
                 found = kind.keyType.simpleString()
-                raise InvalidRequest(f"the keys of {path} are {found}; keys of a map must be string")
-            return MapType(kind.keyType, _nullable(kind.valueType, f"{path}{{}}", depth + 1))
+                raise InvalidRequest(
+                    f"the keys of {path} are {found}; keys of a map must be "
+                    f"{' or '.join(key.typeName() for key in keys)}"
+                )
+            return MapType(kind.keyType, _nullable(kind.valueType, f"{path}{{}}", depth + 1, keys))
         case _ if type(kind) in _SCALARS:
             return kind
     raise InvalidRequest(

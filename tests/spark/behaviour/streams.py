@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 from datetime import timedelta
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -12,11 +14,22 @@ from tidelog import blocking
 BEGIN_MS = int(BEGIN.timestamp() * 1000)
 MINUTE_MS = 60_000
 LARGE_BYTES = 100_000
+AVRO = '{"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}]}'
+DESCRIPTOR_FILE = Path(__file__).with_name("r.desc")
+"""The `FileDescriptorSet` of `syntax = "proto3"; message R { int64 id = 1; }`."""
+DESCRIPTORS = base64.b64encode(DESCRIPTOR_FILE.read_bytes()).decode()
+VALUES: dict[str, list[bytes | None]] = {
+    "values": [b'{"id": 1, "at": 2000}', b"oops", None, b'{"id": 2}'],
+    "values-protobuf": [b"\x08\x01", b"oops", None, b"\x08\x02"],
+    "values-avro": [b"\x02", b"oops", None, b"\x04"],
+}
+"""Streams with a good value, a bad value, a tombstone and a good value of a format."""
 
 
 def make(log: blocking.Client) -> None:
     """Creates all of them and fills them."""
-    for name, partitions in (("orders", 2), ("large", 1), ("values", 1), ("trimmed", 1), ("early", 2)):
+    partitions_of = {"orders": 2, "large": 1, "trimmed": 1, "early": 2} | dict.fromkeys(VALUES, 1)
+    for name, partitions in partitions_of.items():
         log.create_stream(name, partitions=partitions, durability="page-cache")
     with log.producer("orders") as producer:
         for partition, count in enumerate((10, 4)):
@@ -27,9 +40,10 @@ def make(log: blocking.Client) -> None:
         for number in range(8):
             producer.send(b"%0*d" % (LARGE_BYTES, number))
             producer.flush()
-    with log.producer("values") as producer:
-        for value in (b'{"id": 1, "at": 2000}', b"oops", None, b'{"id": 2}'):
-            producer.send(value)
+    for name, values in VALUES.items():
+        with log.producer(name) as producer:
+            for value in values:
+                producer.send(value)
     with log.producer("trimmed") as producer:
         for number in range(5):
             producer.send(b"%d" % number)

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 from spark.behaviour.case import Bad, Case, Good, Table
+from spark.behaviour.streams import AVRO, DESCRIPTOR_FILE, DESCRIPTORS
 
 _JSON = {"subscribe": "values", "valueFormat": "json", "valueSchema": "id bigint"}
+_AVRO = {"subscribe": "values-avro", "valueFormat": "avro", "valueSchema": AVRO}
+_PROTOBUF = {
+    "subscribe": "values-protobuf",
+    "valueFormat": "protobuf",
+    "valueSchema": DESCRIPTORS,
+    "valueMessage": "R",
+}
+_FROM_FILE = {name: text for name, text in _PROTOBUF.items() if name != "valueSchema"} | {
+    "valueDescriptorFile": str(DESCRIPTOR_FILE)
+}
 _VALUES = {"subscribe": "values"}
 _DDL = (
     "it must be DDL such as 'id bigint, price decimal(9,2), tags array<string>', or the JSON of a Spark "
     "schema. "
     "Names with other characters than letters, digits and _ stand in backquotes"
 )
+_ONLY = "has an effect only with valueFormat=json, avro or protobuf"
 _IDS = ("offset", "value.id")
 _DROPPED = [(0, 1), (2, None), (3, 2)]
 
@@ -19,13 +31,18 @@ GOOD_FORMATS = [
          (3, b'{"id": 2}')], ("offset", "value")),
     Good({**_JSON, "badRecords": "drop"}, _DROPPED, _IDS),
     Good({**_JSON, "badRecords": "drop"}, _DROPPED, _IDS, batches=(3,)),
+    Good({**_AVRO, "badRecords": "drop"}, _DROPPED, _IDS),
+    Good({**_PROTOBUF, "badRecords": "drop"}, _DROPPED, _IDS),
 ]  # fmt: skip
 """Values of each format become columns."""
 
 TYPED_VALUES: Table = {
     "valueFormat": Case(
         good=GOOD_FORMATS,
-        bad=[Bad({"valueFormat": "xml"}, "valueFormat is 'xml'; it must be 'raw' or 'json'")],
+        bad=[
+            Bad({"valueFormat": "xml"},
+                "valueFormat is 'xml'; it must be 'raw' or 'json' or 'avro' or 'protobuf'"),
+        ],
     ),
     "valueSchema": Case(
         good=[
@@ -41,7 +58,7 @@ TYPED_VALUES: Table = {
                 "valueFormat is 'json', but valueSchema is missing; give the fields, for example "
                 "'id bigint, amount double'"),
             Bad({"valueSchema": "id int"},
-                "valueSchema has an effect only with valueFormat=json; give it, or remove valueSchema"),
+                f"valueSchema {_ONLY}; give it, or remove valueSchema"),
             Bad({**_JSON, "valueSchema": "id integr"},
                 f"valueSchema cannot be read near 'integr' (character 4); {_DDL}"),
             Bad({**_JSON, "valueSchema": " "},
@@ -50,6 +67,26 @@ TYPED_VALUES: Table = {
                 "valueSchema: the keys of value.m are int; keys of a map must be string"),
             Bad({**_JSON, "valueSchema": "a int, a int"},
                 "valueSchema: value has the field 'a' twice; names must differ"),
+        ],
+    ),
+    "valueMessage": Case(
+        good=[Good({**_PROTOBUF, "badRecords": "drop"}, _DROPPED, _IDS)],
+        bad=[
+            Bad({**_PROTOBUF, "valueMessage": "S"},
+                "valueMessage is 'S', which the FileDescriptorSet does not have; give the full name of a "
+                "message, such as shop.Order"),
+            Bad({**_JSON, "valueMessage": "R"},
+                "valueMessage has an effect only with valueFormat=protobuf; give it, or remove valueMessage"),
+        ],
+    ),
+    "valueDescriptorFile": Case(
+        good=[Good({**_FROM_FILE, "badRecords": "drop"}, _DROPPED, _IDS)],
+        bad=[
+            Bad({**_PROTOBUF, "valueDescriptorFile": "/no/such"},
+                "valueSchema and valueDescriptorFile are both given; remove one of them"),
+            Bad({**_FROM_FILE, "valueDescriptorFile": "/no/such"},
+                "valueDescriptorFile is '/no/such', which the driver cannot read: [Errno 2] No such file or "
+                "directory: '/no/such'; give the path of a FileDescriptorSet on the driver"),
         ],
     ),
     "badRecords": Case(
@@ -63,7 +100,7 @@ TYPED_VALUES: Table = {
             Bad({**_JSON, "badRecords": "skip"}, "badRecords is 'skip'; it must be 'fail' or 'column' or "
                                                  "'drop'"),
             Bad({"badRecords": "drop"},
-                "badRecords has an effect only with valueFormat=json; give it, or remove badRecords"),
+                f"badRecords {_ONLY}; give it, or remove badRecords"),
             Bad({**_JSON, "badRecords": "column", "columns": "key,value"},
                 "badRecords is 'column', but columns does not name _bad_record; add _bad_record to columns, "
                 "or set "
