@@ -291,7 +291,8 @@ def crash_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Callable[[], bo
     return arm
 
 
-@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("upkeep", [MERGING, EXPIRING], ids=["merging", "expiring"])
 def test_no_row_is_lost_whichever_change_of_the_upkeep_was_the_last(
     upkeep: Upkeep, tmp_path: Path, crash_at: Callable[[int], Callable[[], bool]]

@@ -100,6 +100,7 @@ def twin(orders: list[Order], size: int, slide: int, closed: float) -> dict[tupl
     return found
 
 
+@pytest.mark.long
 def test_results_are_those_of_a_dumb_twin_in_many_batches(
     log: blocking.Client, stream: Callable[..., str], run: Run
 ) -> None:
@@ -160,6 +161,7 @@ def test_a_window_is_written_once_after_the_watermark_has_passed_it(
     assert record.timestamp_us == round((BEGIN + 10 * MINUTE).timestamp()) * 1_000_000 - 1
 
 
+@pytest.mark.long
 def test_records_of_closed_windows_are_dropped_and_their_groups_are_counted(
     log: blocking.Client, stream: Callable[..., str], run: Run
 ) -> None:
@@ -174,6 +176,7 @@ def test_records_of_closed_windows_are_dropped_and_their_groups_are_counted(
     assert windows(results(log, target)) == [("a", "12:00"), ("a", "12:30"), ("c", "12:20")]
 
 
+@pytest.mark.long
 def test_windows_of_the_future_are_written_with_the_time_of_their_batch(
     log: blocking.Client, stream: Callable[..., str], run: Run
 ) -> None:
@@ -187,6 +190,7 @@ def test_windows_of_the_future_are_written_with_the_time_of_their_batch(
     assert others == pytest.approx([datetime.now(UTC).timestamp()] * 3, abs=3_000)
 
 
+@pytest.mark.long
 def test_columns_of_the_record_and_expressions_make_groups_and_keys(
     log: blocking.Client, stream: Callable[..., str], run: Run
 ) -> None:
@@ -216,7 +220,14 @@ AT = 1
 """The batch that crashes. It has records, and it closes windows."""
 
 
-@pytest.mark.parametrize("step", ["computed", "decided", "sent"])
+@pytest.mark.parametrize(
+    "step",
+    [
+        pytest.param("computed", marks=pytest.mark.long),
+        "decided",
+        pytest.param("sent", marks=pytest.mark.long),
+    ],
+)
 def test_a_batch_that_runs_again_writes_what_its_first_attempt_has_decided(
     step: str,
     log: blocking.Client,
@@ -270,6 +281,7 @@ def test_a_batch_that_runs_again_writes_what_its_first_attempt_has_decided(
         assert sorted(texts(log, target)) == decided
 
 
+@pytest.mark.long
 def test_a_changed_number_of_shuffle_partitions_changes_no_result(
     log: blocking.Client, stream: Callable[..., str], run: Run, spark: SparkSession
 ) -> None:
@@ -312,6 +324,7 @@ def test_what_spark_does_not_take_is_a_bad_configuration(
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.long
 def test_a_changed_aggregate_does_not_go_on_with_the_open_windows(
     log: blocking.Client, stream: Callable[..., str], run: Run
 ) -> None:
