@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tidelog.errors import InvalidRequest
 from tidelog.records.message import Table
 from tidelog_spark.option_values import Given
-from tidelog_spark.payload import NAMES, parse_payload
+from tidelog_spark.payload import NAMES, arrow_columns, arrow_values, parse_payload
 from tidelog_spark.payload.decoded import Decoded
 
 END = b"\xff\xff\xff\xff\0\0\0\0"
@@ -92,6 +92,24 @@ _WORDS = pa.dictionary(pa.int8(), pa.string())
 def test_each_type_becomes_that_of_the_schema(cell: pa.Array, kind: str, wanted: Any) -> None:
     found = _decode(f"f {kind}", _row(f=cell))
     assert (found.columns.to_pylist(), found.reasons.to_pylist()) == ([{"f": wanted}], [None])
+
+
+def test_each_value_keeps_the_words_of_its_own_dictionary() -> None:
+    """Together they have more words than the indices of a dictionary can tell apart."""
+    words = [f"word {number}" for number in range(300)]
+    kind = pa.list_(_WORDS)
+    values = [_row(w=pa.array([word], _WORDS), l=pa.array([[word, "x"]], kind)) for word in words]
+    found = _decode("w string, l array<string>", *values)
+    assert found.columns.to_pylist() == [{"w": word, "l": [word, "x"]} for word in words]
+
+
+def test_rows_that_are_large_together_are_converted_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = [_row(n=number, s="x" * 1000) for number in range(40)]
+    monkeypatch.setattr(arrow_values, "DECODED_BYTES_MAX", 10_000)
+    monkeypatch.setattr(arrow_columns, "DECODED_BYTES_MAX", 3_000)
+    found = _decode("n int, s string", *values, b"", _row(n=1, s="x" * 9000))
+    assert found.columns.to_pylist()[:40] == [{"n": number, "s": "x" * 1000} for number in range(40)]
+    assert [why is None for why in found.reasons.to_pylist()] == [True] * 40 + [False] * 2
 
 
 def test_columns_are_matched_by_name() -> None:

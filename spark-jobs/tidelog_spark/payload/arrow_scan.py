@@ -27,6 +27,9 @@ METADATA_BYTES_MAX: Final = 1 << 20
 LEVELS_MAX: Final = 60
 """Levels of fields in each other; Arrow reads no more than 64."""
 
+FIELD_BYTES: Final = 1024
+"""No field of a schema takes more with its type and an empty column, apart from its texts."""
+
 _PAIR_BYTES: Final = 64
 """What a pair of two texts counts apart from them."""
 
@@ -164,17 +167,17 @@ def _bounded(total: int, sizes: Iterable[int]) -> int:
     return total
 
 
-def check_schema(message: bytes) -> None:
-    """Checks the message of a schema before Arrow builds its fields; raises `BadValue`."""
+def schema_cost(message: bytes) -> int:
+    """The most bytes that Arrow takes for the fields of a schema; raises `BadValue` if it has too many."""
     try:
-        _check_schema(message[_PREFIX.size :])
+        return _schema_cost(message[_PREFIX.size :])
     except CorruptBatch as error:
         raise BadValue(f"the Arrow schema cannot be read: {error.message}") from None
     except (struct.error, IndexError):
         raise BadValue("the Arrow schema cannot be read: it points outside itself") from None
 
 
-def _check_schema(metadata: bytes) -> None:
+def _schema_cost(metadata: bytes) -> int:
     message = _root(metadata)
     schema = message.table(2, fields_max=4)
     if schema is None:
@@ -196,6 +199,7 @@ def _check_schema(metadata: bytes) -> None:
         own = (_length(metadata, field, 0), _kind_bytes(metadata, field))
         total = _bounded(total, chain(own, _texts(metadata, field, 6)))
         levels.append(_tables(metadata, field, 5, fields_max=7))
+    return total + count * FIELD_BYTES
 
 
 def _kind_bytes(metadata: bytes, field: Table) -> int:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from typing import Final
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 
 from tidelog_spark.payload.arrow_columns import ARROW_ERRORS, check_names, converted
-from tidelog_spark.payload.arrow_scan import check_schema, scan, too_large
+from tidelog_spark.payload.arrow_scan import scan, schema_cost, too_large
 from tidelog_spark.payload.decoded import BadValue, Decoded, joined, reason
 from tidelog_spark.payload.json_records import width
 from tidelog_spark.payload.limits import CELL_BYTES, DECODED_BYTES_MAX, slices
@@ -39,14 +39,14 @@ class ArrowDecoder:
                 try:
                     if value is not None:
                         schema, more = scan(value)
-                        more += cells
+                        more += cells + wanted(schema).cost
                         if more > DECODED_BYTES_MAX:
                             raise too_large()
                         held += more
                         if held > DECODED_BYTES_MAX:
                             parts.append(rows.decoded())
                             rows, held = _Rows(self.type), more
-                        row = schema, _read(value, wanted(schema))
+                        row = schema, _read(value, wanted(schema).options)
                 except BadValue as error:
                     why = reason(error)
                 rows.add(row, why)
@@ -108,9 +108,18 @@ def _together(arrays: list[pa.StructArray]) -> pa.StructArray:
         raise BadValue(reason(error)) from None
 
 
-def _wanted(schema: bytes, names: set[str]) -> pa.ipc.IpcReadOptions | None:
-    """How Arrow reads the columns `names` of a schema; None: it has none of them."""
-    check_schema(schema)
+class _Wanted(NamedTuple):
+    """The columns that are wanted of a schema."""
+
+    cost: int
+    """Of the schema itself, which each row keeps. Bytes."""
+    options: pa.ipc.IpcReadOptions | None
+    """How Arrow reads the columns; None: the schema has none of them."""
+
+
+def _wanted(schema: bytes, names: set[str]) -> _Wanted:
+    """How the columns `names` of a schema are read; raises `BadValue` if they cannot be."""
+    cost = schema_cost(schema)
     try:
         found = pa.ipc.read_schema(pa.py_buffer(schema)).names
     except ARROW_ERRORS as error:
@@ -118,7 +127,8 @@ def _wanted(schema: bytes, names: set[str]) -> pa.ipc.IpcReadOptions | None:
     check_names(found, "value")
     fields = [number for number, name in enumerate(found) if name in names]
     # Arrow reads all columns if none is named.
-    return pa.ipc.IpcReadOptions(use_threads=False, included_fields=fields) if fields else None
+    options = pa.ipc.IpcReadOptions(use_threads=False, included_fields=fields) if fields else None
+    return _Wanted(cost, options)
 
 
 _NOTHING = pa.array([{}], pa.struct([]))

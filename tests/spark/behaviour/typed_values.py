@@ -56,7 +56,7 @@ TYPED_VALUES: Table = {
                   '"type": "string", "nullable": true, "metadata": {}}]}'},
                  [(0, "1"), (2, None), (3, "2")], _IDS),
             Good({**_ARROW, "badRecords": "drop", "valueSchema": "id int, at timestamp"},
-                 [(1, None), (None, None), (2, None)], ("value.id", "value.at")),
+                 [(1, None), (2, None), (None, None)], ("value.id", "value.at")),
         ],
         bad=[
             Bad({"valueFormat": "json"},
