@@ -155,6 +155,7 @@ def test_the_cluster_of_an_ingestion_cannot_change(plane: ControlPlane) -> None:
             "env": [{"name": "K", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}],
         },
         {"value": {"format": "avro", "schema": '{"type": "record"}' + " " * 200_000}},
+        {"value": {"format": "arrow", "schema": "id bigint, amount double"}},
         {"value": {"format": "protobuf", "schema": "AAAA", "message": "shop.Order"}},
         {"value": PROTOBUF},
         {"executor": {"instances": 0, "cores": 4}, "driver": {"memory": "2Gi", "memoryOverhead": "1Gi"}},

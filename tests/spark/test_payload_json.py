@@ -285,7 +285,10 @@ def test_rows_have_typed_values_and_the_columns_that_options_name() -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"valueFormat": "xml"}, "valueFormat is 'xml'; it must be 'raw' or 'json' or 'avro' or 'protobuf'"),
+        (
+            {"valueFormat": "xml"},
+            "valueFormat is 'xml'; it must be 'raw' or 'json' or 'avro' or 'protobuf' or 'arrow'",
+        ),
         ({"valueFormat": "json"}, "valueSchema is missing"),
         ({"badRecords": "drop"}, "badRecords has an effect only with valueFormat=json"),
         (

@@ -57,11 +57,11 @@ class Message(NamedTuple):
     """None: not compressed; else 0 for lz4 frame, 1 for zstd."""
 
 
-_VTABLES = {4 + 2 * fields: struct.Struct(f"<{fields}H") for fields in range(6)}
-"""The vtables that we know, by their size in bytes. None of our tables has over five fields."""
+_VTABLES = {4 + 2 * fields: struct.Struct(f"<{fields}H") for fields in range(8)}
+"""The vtables that we know, by their size in bytes. No table of Arrow has over seven fields."""
 
 
-class _Table:
+class Table:
     """One flatbuffer table: a place in the bytes and the offsets of its fields."""
 
     __slots__ = ("_data", "_fields", "_pos")
@@ -98,9 +98,9 @@ class _Table:
         place = self.place(field)
         return None if place is None else place + int(_U32.unpack_from(self._data, place)[0])
 
-    def table(self, field: int, fields_max: int) -> _Table | None:
+    def table(self, field: int, fields_max: int) -> Table | None:
         place = self.target(field)
-        return None if place is None else _Table(self._data, place, fields_max)
+        return None if place is None else Table(self._data, place, fields_max)
 
     def pairs(self, field: int) -> Iterator[tuple[int, int]]:
         """A vector of structs of two 64-bit numbers."""
@@ -147,7 +147,7 @@ def _read(data: memoryview) -> Message:
 
 
 def _parse(metadata: bytes) -> Message:
-    message = _Table(metadata, _U32.unpack_from(metadata)[0], fields_max=5)
+    message = Table(metadata, _U32.unpack_from(metadata)[0], fields_max=5)
     version, kind = message.number(0, _I16), message.byte(1)
     if version != METADATA_VERSION_V5 or kind != HEADER_TYPE_RECORD_BATCH:
         raise CorruptBatch(f"the body must be one V5 record batch, not version {version + 1} type {kind}")
@@ -184,7 +184,7 @@ class Places(NamedTuple):
 def places_of(data: bytes) -> Places:
     """The places of the numbers in a message of ours, for code that writes similar messages."""
     metadata = data[PREFIX_BYTES : PREFIX_BYTES + _PREFIX.unpack_from(data)[1]]
-    message = _Table(metadata, _U32.unpack_from(metadata)[0], fields_max=5)
+    message = Table(metadata, _U32.unpack_from(metadata)[0], fields_max=5)
     batch = message.table(2, fields_max=5)
     assert batch is not None
     body_length, rows = message.place(3), batch.place(0)
@@ -202,7 +202,7 @@ _parse_known = lru_cache(maxsize=64)(_parse)
 """Batches of one producer often have the same metadata byte for byte: read it once."""
 
 
-def _codec(batch: _Table) -> int | None:
+def _codec(batch: Table) -> int | None:
     compression = batch.table(3, fields_max=2)
     if compression is None:
         return None

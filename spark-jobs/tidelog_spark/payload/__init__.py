@@ -9,6 +9,7 @@ session. What does not: fetching records, and the other columns of a row.
 - `json_values`  JSON, many values at once; `json_records` one value, with the rules
 - `avro_values`  Avro, with the schema of `avro_schema`; `avro_scan` checks a value first
 - `protobuf_values`  protobuf, with the message type of `protobuf_schema`; `protobuf_scan` bounds a value
+- `arrow_values`  Arrow, many rows at once, with the columns of `arrow_columns`; `arrow_scan` bounds a value
 - `rows`         a batch of rows with the payload, and what happens to bad records
 - `limits`       what one value may cost
 """

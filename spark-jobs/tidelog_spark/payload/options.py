@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 
 from tidelog.errors import InvalidRequest
 from tidelog_spark.option_values import Given
+from tidelog_spark.payload.arrow_values import ArrowDecoder
 from tidelog_spark.payload.avro_schema import parse_avro
 from tidelog_spark.payload.avro_values import AvroDecoder
 from tidelog_spark.payload.decoded import Decoder, reason
@@ -31,12 +32,13 @@ NAMES: Final = (
 )
 """Without the first, none of them has an effect."""
 
-FORMATS: Final = ("raw", "json", "avro", "protobuf")
+FORMATS: Final = ("raw", "json", "avro", "protobuf", "arrow")
 
 _SCHEMAS: Final = {
     "json": "the fields, for example 'id bigint, amount double'",
     "avro": "the writer's Avro schema as JSON",
     "protobuf": "the Base64 of a FileDescriptorSet, or valueDescriptorFile with the path of its file",
+    "arrow": "the fields, for example 'id bigint, amount double'",
 }
 """What `valueSchema` must have, for each format."""
 
@@ -111,6 +113,8 @@ def _decoder(form: str, text: str, values: Given) -> tuple[StructType, Decoder]:
         schema = parse_avro(text).type
         return schema, AvroDecoder(arrow_type(schema), text)
     schema = parse_schema(text)
+    if form == "arrow":
+        return schema, ArrowDecoder(arrow_type(schema))
     unit = values.choice("timestampUnit", tuple(UNITS), default="s")
     return schema, JsonDecoder(arrow_type(schema), unit)
 

@@ -18,10 +18,22 @@ AVRO = '{"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"
 DESCRIPTOR_FILE = Path(__file__).with_name("r.desc")
 """The `FileDescriptorSet` of `syntax = "proto3"; message R { int64 id = 1; }`."""
 DESCRIPTORS = base64.b64encode(DESCRIPTOR_FILE.read_bytes()).decode()
+
+
+def _arrow(number: int) -> bytes:
+    """An Arrow stream of one row with the column `id`."""
+    rows = pa.record_batch({"id": [number]})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_batch(rows)
+    return bytes(sink.getvalue())
+
+
 VALUES: dict[str, list[bytes | None]] = {
     "values": [b'{"id": 1, "at": 2000}', b"oops", None, b'{"id": 2}'],
     "values-protobuf": [b"\x08\x01", b"oops", None, b"\x08\x02"],
     "values-avro": [b"\x02", b"oops", None, b"\x04"],
+    "values-arrow": [_arrow(1), b"oops", None, _arrow(2)],
 }
 """Streams with a good value, a bad value, a tombstone and a good value of a format."""
 

@@ -16,13 +16,14 @@ _PROTOBUF = {
 _FROM_FILE = {name: text for name, text in _PROTOBUF.items() if name != "valueSchema"} | {
     "valueDescriptorFile": str(DESCRIPTOR_FILE)
 }
+_ARROW = {"subscribe": "values-arrow", "valueFormat": "arrow", "valueSchema": "id bigint"}
 _VALUES = {"subscribe": "values"}
 _DDL = (
     "it must be DDL such as 'id bigint, price decimal(9,2), tags array<string>', or the JSON of a Spark "
     "schema. "
     "Names with other characters than letters, digits and _ stand in backquotes"
 )
-_ONLY = "has an effect only with valueFormat=json, avro or protobuf"
+_ONLY = "has an effect only with valueFormat=json, avro, protobuf or arrow"
 _IDS = ("offset", "value.id")
 _DROPPED = [(0, 1), (2, None), (3, 2)]
 
@@ -33,6 +34,7 @@ GOOD_FORMATS = [
     Good({**_JSON, "badRecords": "drop"}, _DROPPED, _IDS, batches=(3,)),
     Good({**_AVRO, "badRecords": "drop"}, _DROPPED, _IDS),
     Good({**_PROTOBUF, "badRecords": "drop"}, _DROPPED, _IDS),
+    Good({**_ARROW, "badRecords": "drop"}, _DROPPED, _IDS),
 ]  # fmt: skip
 """Values of each format become columns."""
 
@@ -41,7 +43,8 @@ TYPED_VALUES: Table = {
         good=GOOD_FORMATS,
         bad=[
             Bad({"valueFormat": "xml"},
-                "valueFormat is 'xml'; it must be 'raw' or 'json' or 'avro' or 'protobuf'"),
+                "valueFormat is 'xml'; it must be 'raw' or 'json' or 'avro' or 'protobuf' "
+                "or 'arrow'"),
         ],
     ),
     "valueSchema": Case(
@@ -52,6 +55,8 @@ TYPED_VALUES: Table = {
                                                                 '"id", '
                   '"type": "string", "nullable": true, "metadata": {}}]}'},
                  [(0, "1"), (2, None), (3, "2")], _IDS),
+            Good({**_ARROW, "badRecords": "drop", "valueSchema": "id int, at timestamp"},
+                 [(1, None), (2, None), (None, None)], ("value.id", "value.at")),
         ],
         bad=[
             Bad({"valueFormat": "json"},
