@@ -109,6 +109,20 @@ def test_memory_beside_a_large_heap_is_a_share_of_it() -> None:
     assert spec.driver.memory.overhead_mib == 4096
 
 
+def test_settings_of_spark_reach_java_when_the_driver_starts() -> None:
+    settings = {"spark.driver.extraJavaOptions": "-Da=b\\c -Dd=e:f", "spark.a b": "two\nlines"}
+    ingestion = one(sparkConf={**settings, "spark.log.level": "INFO"})
+    assert ingestion.spec is not None
+
+    lines = files_map(ingestion, ingestion.spec)["data"]["spark-defaults.conf"].splitlines()
+
+    # As java.util.Properties reads it.
+    assert r"spark.driver.extraJavaOptions -Da=b\\c -Dd=e:f" in lines
+    assert r"spark.a\ b two\nlines" in lines
+    assert "spark.log.level INFO" in lines
+    assert "spark.master k8s://https://kubernetes.default.svc" in lines
+
+
 def test_a_settled_schedule_needs_nothing() -> None:
     daily = one(schedule="0 13 * * *")
 

@@ -5,6 +5,7 @@ The driver adds what only its pod knows (`tidelog_spark.kubernetes`): its addres
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 import yaml
@@ -134,8 +135,20 @@ def _conf_file(one: IngestionObject, spec: IngestionSpec) -> str:
         "spark.driver.memory": f"{spec.driver.memory.heap_mib}m",
         "spark.log.level": LOG_LEVEL,
     }
+    # Options of the driver's Java process have an effect only here: the job begins inside that process.
+    conf |= spec.spark_conf
     conf |= _executors(one, spec) if spec.executors.instances else _local(spec)
-    return "".join(f"{name} {value}\n" for name, value in sorted(conf.items()))
+    return "".join(f"{_name(name)} {_value(value)}\n" for name, value in sorted(conf.items()))
+
+
+def _name(text: str) -> str:
+    """Returns the name of a setting as Java's files of properties have it."""
+    return re.sub("[ :=]", r"\\\g<0>", _value(text))
+
+
+def _value(text: str) -> str:
+    """Returns the value of a setting as Java's files of properties have it."""
+    return text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
 
 
 def _local(spec: IngestionSpec) -> dict[str, str]:
