@@ -12,8 +12,6 @@ from pyspark.sql.types import StructType
 from tidelog.errors import InvalidRequest
 from tidelog_spark.option_values import Given
 from tidelog_spark.payload.arrow_values import ArrowDecoder
-from tidelog_spark.payload.avro_schema import parse_avro
-from tidelog_spark.payload.avro_values import AvroDecoder
 from tidelog_spark.payload.decoded import Decoder, reason
 from tidelog_spark.payload.json_records import UNITS
 from tidelog_spark.payload.json_values import JsonDecoder
@@ -110,6 +108,10 @@ def _listed(forms: tuple[str, ...]) -> str:
 def _decoder(form: str, text: str, values: Given) -> tuple[StructType, Decoder]:
     """The type of the column `value`, and what decodes it."""
     if form == "avro":
+        # Only here, because fastavro takes long to import, and every Python process of Spark would wait for it.
+        from tidelog_spark.payload.avro_schema import parse_avro
+        from tidelog_spark.payload.avro_values import AvroDecoder
+
         schema = parse_avro(text).type
         return schema, AvroDecoder(arrow_type(schema), text)
     schema = parse_schema(text)
