@@ -108,7 +108,7 @@ def _listed(forms: tuple[str, ...]) -> str:
 def _decoder(form: str, text: str, values: Given) -> tuple[StructType, Decoder]:
     """The type of the column `value`, and what decodes it."""
     if form == "avro":
-        # Only here, because fastavro takes long to import, and every Python process of Spark would wait for it.
+        # Only here: fastavro takes long to import, and every Python process of Spark would wait for it.
         from tidelog_spark.payload.avro_schema import parse_avro
         from tidelog_spark.payload.avro_values import AvroDecoder
 
