@@ -16,10 +16,15 @@ IMAGE: Final = f"{REGISTRY}/spark:{TAG}"
 RUN_SECONDS_MAX: Final = 600.0
 """A run may be due in a minute; then driver and executor start on busy cores."""
 STATUS_SECONDS_MAX: Final = 120.0
+LOOK_SECONDS: Final = 1.0
+"""Each look is a process of kubectl, on the cores that the run needs."""
 
 LOCAL: Final = {"executor": {"instances": 0, "cpu": "100m"}}
 """The driver does all work."""
 EVERY_MINUTE: Final = "* * * * *"
+
+QUICK_START: Final = {"name": "JAVA_TOOL_OPTIONS", "value": "-XX:TieredStopAtLevel=1"}
+"""Java compiles less, so driver and executor start with less work for the few cores of a test."""
 
 SMALL_BATCHES: Final = {"streams": [STREAM], "options": {"maxOffsetsPerTrigger": "100"}}
 """A source that makes a run of many micro-batches, so that a fault happens in the middle of it."""
@@ -51,6 +56,7 @@ def ingestion(name: str, **spec: Any) -> dict[str, Any]:
             "driver": {"cpu": "100m"},
             "executor": {"instances": 1, "cpu": "100m"},
             **spec,
+            "env": [QUICK_START, *spec.get("env", ())],
         },
     }
 
@@ -165,7 +171,7 @@ def until(
         last = status(kube, name)
         return "" if true(last) else f"{name}: not {what}, but {last}"
 
-    wait_until(lack, seconds)
+    wait_until(lack, seconds, LOOK_SECONDS)
     return last
 
 
@@ -176,6 +182,6 @@ def until_in_the_middle(kube: Kube, lake: Lake, name: str) -> str:
         assert not status(kube, name).get("lastSuccess"), "the run ended before the fault"
         return "" if lake.files(name) else f"{name} has written no file: {sentence(status(kube, name))}"
 
-    wait_until(lack, RUN_SECONDS_MAX)
+    wait_until(lack, RUN_SECONDS_MAX, LOOK_SECONDS)
     (driver,) = pods(kube, name, "driver")
     return driver

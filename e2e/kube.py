@@ -84,14 +84,14 @@ def condition(found: dict[str, Any] | None, kind: str) -> str:
     return ""
 
 
-def wait_until(lack: Callable[[], str], seconds: float) -> float:
+def wait_until(lack: Callable[[], str], seconds: float, look_seconds: float = LOOK_SECONDS) -> float:
     """Waits until `lack` returns nothing, and returns how long that took. Raises `AssertionError` with what
-    is still missing."""
+    is still missing. `look_seconds`: between two looks."""
     began = time.monotonic()
     while said := _tried(lack):
         if time.monotonic() - began > seconds:
             raise AssertionError(f"not within {seconds:g} s: {said}")
-        time.sleep(LOOK_SECONDS)
+        time.sleep(look_seconds)
     return time.monotonic() - began
 
 
