@@ -85,7 +85,7 @@ from pyiceberg.catalog import load_catalog
 
 catalog = {{"type": "sql", "uri": "{CATALOG}", "warehouse": "{WAREHOUSE}"}}
 files = {{"s3.endpoint": "{store.ENDPOINT}", "s3.region": "{store.REGION}"}}
-table = load_catalog("lake", **catalog, **files).load_table(sys.argv[1])
+table = load_catalog("tidelog", **catalog, **files).load_table(sys.argv[1])
 compare(table.scan().to_arrow(), sys.argv[2], int(sys.argv[3]))
 """
 
