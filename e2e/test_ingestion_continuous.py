@@ -13,6 +13,7 @@ import pytest
 
 from e2e.conftest import Figures
 from e2e.ingestion import (
+    STREAM,
     Sales,
     ingestion,
     position,
@@ -60,7 +61,7 @@ class Curve:
 def test_it_follows_the_stream_while_brokers_are_replaced(
     name: str, kube: Kube, lake: Lake, sales: Sales, release: Release, figures: Figures
 ) -> None:
-    source = {"streams": ["sales"], "options": {"maxOffsetsPerTrigger": OFFSETS_PER_BATCH}}
+    source = {"streams": [STREAM], "options": {"maxOffsetsPerTrigger": OFFSETS_PER_BATCH}}
     began = time.monotonic()
     kube.apply(ingestion(name, continuous=True, trigger={"interval": INTERVAL}, source=source))
     found = until_reason(kube, name, "Running")

@@ -21,6 +21,10 @@ LOOK_SECONDS: Final = 0.1
 CPUSET: Final = ("cpuset.cpus", "cpuset.mems")
 """These files are empty in a new group of version 1, and no process can run in it before they are set."""
 
+CPU_SHARES: Final = ("cpu.shares", "4096")
+"""In version 1 a group competes with each thread outside of groups. With the default, 1024, a whole node
+would weigh as much as one of these threads, and on a busy machine its pods would start minutes late."""
+
 
 class ControlGroup:
     """The control groups of one node."""
@@ -45,6 +49,9 @@ class ControlGroup:
             for name in CPUSET:
                 if not _is_unified(hierarchy) and (hierarchy / name).exists():
                     (folder / name).write_text((hierarchy / name).read_text())
+            name, shares = CPU_SHARES
+            if (folder / name).exists():
+                (folder / name).write_text(shares)
         self.machine_procs.parent.mkdir(exist_ok=True)
 
     def of_container(self, container_id: str) -> Path | None:
