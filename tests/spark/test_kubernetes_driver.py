@@ -90,6 +90,19 @@ def test_a_job_that_says_nothing_leaves_its_log_to_kubernetes(source: Path, tmp_
     assert not termination.exists()
 
 
+def test_a_killed_job_leaves_its_report_and_the_reason(source: Path, tmp_path: Path) -> None:
+    termination = tmp_path / "termination-log"
+    first, _ = JOB.split('open(given["--termination-log"]')
+    job = first + "os.kill(os.getpid(), 9)"
+
+    code = main(source, tmp_path / "copy", termination, (sys.executable, "-c", job), port=0)
+
+    assert code == 128 + signal.SIGKILL
+    left = json.loads(termination.read_text())
+    assert left["rows"] == 7
+    assert left["message"].startswith("Its Java process was killed by SIGKILL.")
+
+
 def test_sigterm_reaches_the_job(source: Path, tmp_path: Path) -> None:
     started = tmp_path / "started"
     job = f"import signal; open({str(started)!r}, 'w'); signal.pause()"

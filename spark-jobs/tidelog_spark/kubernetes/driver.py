@@ -37,6 +37,11 @@ PREFIX_CHARACTERS_MAX: Final = 34
 UID_CHARACTERS: Final = 12
 
 SIGNAL_EXIT_BASE: Final = 128
+KILLED: Final = (
+    "Its Java process was killed by SIGKILL. The kernel does that if the pod reaches its memory limit: if it "
+    "happens again, raise driver.memoryOverhead."
+)
+"""The last words of a job that could say nothing itself. The end of its log does not tell it either."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +112,8 @@ def main(
     with ReportServer(report, port):
         code = run([*command, *arguments], environment)
     message = words.read_text("utf-8", "replace").strip() if words.exists() else ""
+    if not message and code == SIGNAL_EXIT_BASE + signal.SIGKILL:
+        message = KILLED
     if message or code == 0:
         termination.write_bytes(last_words(read_report(report), message))
     # Otherwise Kubernetes takes the last lines of the log.
