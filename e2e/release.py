@@ -26,7 +26,7 @@ NAME: Final = "tidelog"
 CLUSTER: Final = "main"
 SERVER: Final = f"{CLUSTER}:9210"
 NATS: Final = f"nats://{NAME}-nats:4222"
-BROKERS: Final = f"tidelog.io/cluster={CLUSTER}"
+BROKERS: Final = f"app.kubernetes.io/name=tidelog-broker,tidelog.io/cluster={CLUSTER}"
 OPERATORS: Final = "app.kubernetes.io/name=tidelog-operator"
 
 REGISTRY: Final = os.environ.get("TIDELOG_E2E_IMAGES", "tidelog.test")
