@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
+from time import monotonic
 from typing import TypeAlias
 
 from bench.harness.model import OURS, Contender, Missing, Sample
@@ -62,6 +63,11 @@ class Selection:
     options: Mapping[str, str] = field(default_factory=dict)
 
 
+IDLE_SECONDS_MAX = 30.0
+"""Spark ends Python processes that had no work for a minute. After half of this time a session works once
+before it is measured."""
+
+
 class _Sessions:
     """The session of a contender: started by `warm`, used by `measure`, ended by `close`."""
 
@@ -69,6 +75,15 @@ class _Sessions:
         self._stage = stage
         self._closing = ExitStack()
         self._session: Session | None = None
+        self._worked = 0.0
+
+    def measured(self, work: Callable[[], Sample]) -> Sample:
+        """The figures of `work`, in a session that has just worked."""
+        if monotonic() - self._worked > IDLE_SECONDS_MAX:
+            work()
+        found = work()
+        self._worked = monotonic()
+        return found
 
     def start(self, jars: str) -> Session:
         self._session = Session(self._stage.folder, jars)
@@ -117,8 +132,11 @@ def read(
         for _ in range(WARM_RUNS):
             session.ask(request(work, 0))
 
-    def measure(seconds: float) -> Sample:
+    def once(seconds: float) -> Sample:
         return sample_of({**sessions.session.ask(request(work, seconds)), **sessions.session.started})
+
+    def measure(seconds: float) -> Sample:
+        return sessions.measured(lambda: once(seconds))
 
     return Contender(name, measure, _settings(name, rows, streaming), warm, sessions.close)
 
@@ -153,7 +171,9 @@ def write(stage: Stage, *, name: str, size: int, streaming: bool = False) -> Con
         for _ in range(WARM_RUNS):
             once()
 
-    return Contender(name, lambda _: once(), _settings(name, rows, streaming), warm, sessions.close)
+    return Contender(
+        name, lambda _: sessions.measured(once), _settings(name, rows, streaming), warm, sessions.close
+    )
 
 
 def latency(stage: Stage, *, name: str, tuned: bool = True) -> Contender:

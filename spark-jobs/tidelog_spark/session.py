@@ -15,8 +15,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from tidelog_spark.failures import sentence_of
 from tidelog_spark.java import NO_PERFORMANCE_FILE, ensure_java
 from tidelog_spark.source import register
 
@@ -72,6 +74,10 @@ def local_session(
         try:
             register(spark)
             yield spark
+        except PySparkException as error:
+            # The text of the error is in the Java process, which ends here.
+            error.add_note(sentence_of(error))
+            raise
         finally:
             stop(spark)
     finally:

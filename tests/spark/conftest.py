@@ -35,8 +35,8 @@ def log(brokers: Trio, spark: SparkSession) -> Iterator[blocking.Client]:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    # A task may fail three times, as on a cluster.
-    with local_session("tests", master="local[2,4]") as session:
+    # A task may fail once, and each failure costs the start of a Python process.
+    with local_session("tests", master="local[2,2]") as session:
         yield session
 
 

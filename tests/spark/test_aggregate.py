@@ -220,14 +220,8 @@ AT = 1
 """The batch that crashes. It has records, and it closes windows."""
 
 
-@pytest.mark.parametrize(
-    "step",
-    [
-        pytest.param("computed", marks=pytest.mark.long),
-        "decided",
-        pytest.param("sent", marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("step", ["computed", "decided", "sent"])
 def test_a_batch_that_runs_again_writes_what_its_first_attempt_has_decided(
     step: str,
     log: blocking.Client,

@@ -152,6 +152,7 @@ def send_orders(log: blocking.Client, stream: str) -> None:
             producer.send(value, key=b"%d" % number)
 
 
+@pytest.mark.long
 def test_a_record_that_cannot_be_decoded_ends_the_job_or_becomes_a_dead_letter(
     log: blocking.Client, stream: Callable[..., str], run: Run, tmp_path: Path
 ) -> None:

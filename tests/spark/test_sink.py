@@ -92,6 +92,7 @@ def test_a_write_that_is_repeated_with_the_same_numbers_writes_nothing_twice(
     assert numbers(log, name) == list(range(200))
 
 
+@pytest.mark.long
 def test_other_rows_under_the_same_numbers_end_the_write(
     spark: SparkSession, stream: Callable[..., str], log: blocking.Client, write: Write
 ) -> None:

@@ -114,6 +114,7 @@ def test_the_checkpoint_names_stream_id_offset_and_epoch(
     assert entry["partitions"] == {"0": {"epoch": epoch, "first": 0, "offset": 50}}
 
 
+@pytest.mark.long
 def test_a_stream_created_anew_under_its_name_ends_the_query_unless_loss_is_allowed(
     log: blocking.Client, stream: Stream, query: Query, spark: SparkSession, tmp_path: Path
 ) -> None:

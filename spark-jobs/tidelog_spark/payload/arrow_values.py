@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -131,13 +131,16 @@ def _wanted(schema: bytes, names: set[str]) -> _Wanted:
     return _Wanted(cost, options)
 
 
-_NOTHING = pa.array([{}], pa.struct([]))
+@cache
+def _nothing() -> pa.StructArray:
+    """One row without fields. Made on demand: `pa.array` imports pandas, and each plan of Spark would wait."""
+    return pa.array([{}], pa.struct([]))
 
 
 def _read(value: bytes, options: pa.ipc.IpcReadOptions | None) -> pa.StructArray:
     """The row of a stream that `scan` has checked; raises `BadValue` if Arrow refuses it."""
     if options is None:
-        return _NOTHING
+        return _nothing()
     try:
         with pa.ipc.open_stream(pa.py_buffer(value), options=options) as reader:
             (row,) = (batch for batch in reader if batch.num_rows)
