@@ -133,7 +133,7 @@ def _wanted(schema: bytes, names: set[str]) -> _Wanted:
 
 @cache
 def _nothing() -> pa.StructArray:
-    """One row without fields. Made on demand: `pa.array` imports pandas, and each plan of Spark would wait."""
+    """One row without fields. Made on demand: `pa.array` imports pandas, which takes half a second."""
     return pa.array([{}], pa.struct([]))
 
 
