@@ -43,7 +43,7 @@ test: setup ## run all tests except the long ones; ARGS are options for pytest
 
 long: setup ## run the tests that take minutes; one kills the operator after each of its actions
 	@mkdir -p .build/tests
-	@PYTHONDONTWRITEBYTECODE= PYTEST_DEBUG_TEMPROOT="$(CURDIR)/.build/tests" exec $(BIN)/python -m pytest -m long -n 2 $(ARGS)
+	@PYTHONDONTWRITEBYTECODE= PYTEST_DEBUG_TEMPROOT="$(CURDIR)/.build/tests" exec $(BIN)/python -m pytest -m long -n 2 --no-loadscope-reorder $(ARGS)
 
 check: setup ## check style, types, import contracts and generated code
 	$(BIN)/ruff check .

@@ -34,13 +34,18 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
 os.environ.setdefault("GOGC", "400")
 
 SPARK = "tests/spark/"
+PROGRAMS = "tests/spark/programs/"
 
 
 class ByFile(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
-    """A file's tests run in one process, and all of Spark's in one, so that they share a session."""
+    """A file's tests run in one process. All that need Spark's session run in one, those that start Spark in
+    processes of their own run in another."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return SPARK if nodeid.startswith(SPARK) else nodeid.partition("::")[0]
+        for folder in (PROGRAMS, SPARK):
+            if nodeid.startswith(folder):
+                return folder
+        return nodeid.partition("::")[0]
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFile:

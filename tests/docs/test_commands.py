@@ -46,11 +46,15 @@ ENTRIES: list[Covered | NotRun] = [
     Covered("docs/operations.md", r"tidelog-broker .*", "tests/broker/test_command.py"),
     Covered("docs/operations.md", r"tidelog verify --cluster .*", "tests/cli/test_verify_cluster.py"),
     Covered("docs/operations.md", r"tidelog verify /.*", "tests/cli/test_verify.py"),
-    Covered("docs/spark.md", r"python -m tidelog_spark\.jobs ingest .*", "tests/spark/test_restart.py"),
+    Covered(
+        "docs/spark.md",
+        r"python -m tidelog_spark\.jobs ingest .*",
+        "tests/spark/programs/test_restart.py",
+    ),
     Covered(
         "docs/spark.md",
         r"python -m tidelog_spark\.jobs aggregate .*",
-        "tests/spark/test_aggregate_restart.py",
+        "tests/spark/programs/test_aggregate_restart.py",
     ),
     Covered("docs/chaos.md", r".*cluster\.power_losses .*", "tests/cluster/test_power_losses.py"),
     Covered("docs/chaos.md", r"tidelog verify --history .*", "tests/cli/test_verify_cluster.py"),

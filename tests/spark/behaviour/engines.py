@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import pyarrow as pa
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
 
@@ -19,6 +20,12 @@ from tidelog_spark.options import SERVERS
 from tidelog_spark.reader import Split
 from tidelog_spark.source import TidelogDataSource, TidelogReader
 from tidelog_spark.stream import TidelogStreamReader
+
+TOO_LATE = "Python worker failed to connect back"
+"""The process that plans a streaming query has ten seconds to connect, a constant of Spark."""
+
+STARTS_MAX = 3
+"""Of a streaming query on a machine with load."""
 
 
 class Result:
@@ -52,6 +59,15 @@ class InSpark:
         return Result(found, frame.columns, [len({row[0] for row in rows})])
 
     def stream(self, options: Mapping[str, str], select: Sequence[str]) -> Result:
+        for _ in range(STARTS_MAX - 1):
+            try:
+                return self._stream(options, select)
+            except StreamingQueryException as error:
+                if TOO_LATE not in str(error):
+                    raise
+        return self._stream(options, select)
+
+    def _stream(self, options: Mapping[str, str], select: Sequence[str]) -> Result:
         frame = self._spark.readStream.format("tidelog").options(**options).load()
         name = "behaviour"
         chosen = frame.selectExpr(

@@ -10,7 +10,7 @@ FAILURES: Final = {
     ],
     "a restart, exactly where the query was": [
         "test_streaming.py::test_a_second_run_reads_only_what_came_since_also_from_partitions_that_are_new",
-        "test_restart.py::test_a_job_that_is_killed_continues_without_a_gap_or_a_repeat",
+        "programs/test_restart.py::test_a_job_that_is_killed_continues_without_a_gap_or_a_repeat",
     ],
     "partitions and streams that are added while the query runs": [
         "test_streaming.py::test_a_running_query_follows_what_matches_its_pattern",
@@ -36,7 +36,7 @@ FAILURES: Final = {
         "test_failures.py::test_the_leader_dies_in_the_middle_of_a_task",
     ],
     "an executor dies in the middle of a task": [
-        "test_standalone.py::test_an_executor_that_is_killed_in_a_task_costs_no_row",
+        "programs/test_standalone.py::test_an_executor_that_is_killed_in_a_task_costs_no_row",
         "test_failures.py::test_the_python_process_of_a_task_is_killed_in_the_middle",
     ],
     "a start behind the end": [

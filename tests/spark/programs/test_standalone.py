@@ -23,7 +23,7 @@ from support.waiting import wait_until
 from tidelog import blocking
 from tidelog_spark.java import ensure_java
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SPARK_HOME = Path(pyspark.__file__).parent
 SOURCES = ("proto/tidelog_proto", "client/tidelog", "spark-jobs/tidelog_spark")
 

@@ -20,7 +20,7 @@ from tidelog_spark.jobs.stopping import Exit
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
-JOB = Path(__file__).parents[2] / "spark-jobs/jobs/aggregate.py"
+JOB = Path(__file__).parents[3] / "spark-jobs/jobs/aggregate.py"
 RECORDS = 3_000
 LIMIT = 1_000
 SECONDS_APART = 20

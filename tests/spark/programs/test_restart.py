@@ -21,7 +21,7 @@ from spark.samples import send
 from support.trio import Trio
 from tidelog import blocking
 
-JOB = Path(__file__).parents[2] / "spark-jobs/jobs/ingest.py"
+JOB = Path(__file__).parents[3] / "spark-jobs/jobs/ingest.py"
 RECORDS = 6_000
 LIMIT = 2_000
 WAIT_SECONDS_MAX = 240.0
