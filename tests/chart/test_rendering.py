@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +25,18 @@ CLUSTER_WIDE = {
 
 @pytest.fixture(params=list(RELEASES))
 def release(request: pytest.FixtureRequest, programs: Path) -> Release:
-    return Release(programs, RELEASES[request.param])
+    return _release(programs, request.param)
 
 
 @pytest.fixture
 def full(programs: Path) -> Release:
-    return Release(programs, RELEASES["everything said"])
+    return _release(programs, "everything said")
+
+
+@cache
+def _release(programs: Path, name: str) -> Release:
+    """Tests only read it, and Helm takes a second."""
+    return Release(programs, RELEASES[name])
 
 
 def test_the_definitions_are_those_of_the_repository() -> None:
