@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,8 +28,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from tidelog import blocking
-from tidelog.errors import IndeterminateReplay, InternalError
-from tidelog.sink import TaskRows
+from tidelog.errors import IndeterminateReplay, InternalError, TidelogError
+from tidelog.sink import OpenBatch, TaskRows
 from tidelog_spark import cluster
 from tidelog_spark.sink_options import SinkOptions
 from tidelog_spark.sink_rows import RowSplitter, check_sink_schema
@@ -56,60 +57,62 @@ class _Writer:
     """What batch writes and streaming queries have in common."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
-        """Begins a run of the sink.
-
-        Raises `InvalidRequest` for rows that are no records, and `StreamNotFound`: tasks would find out only
-        after several attempts.
+        """Raises `InvalidRequest` for rows that are no records, and `StreamNotFound`: tasks would find out
+        only after several attempts.
         """
         check_sink_schema(schema)
         self._options = options
         cluster.of(options.servers).check_stream(options.stream, "stream")
-        self._run = self._sink().begin_run()
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._options.stream} run={self._run}>"
+        return f"<{type(self).__name__} {self._options.stream}>"
 
     def _sink(self) -> blocking.Sink:
         return cluster.of(self._options.servers).sink(self._options.stream)
 
-    def _write(
-        self, rows: Iterator[pa.RecordBatch], name: str, batch_id: int, *, once: bool = False
-    ) -> Written:
+    def _write(self, rows: Iterator[pa.RecordBatch], name: str, batch: OpenBatch) -> Written:
         """The work of a task."""
         task = _context().partitionId()
-        sink = self._sink()
-        batch = sink.open(name, run=self._run, batch_id=batch_id, once=once)
         splitter = RowSplitter(task, batch.partitions, batch.time_us)
-        with sink.attempt(batch, task, compression=self._options.compression) as attempt:
+        with self._sink().attempt(batch, task, compression=self._options.compression) as attempt:
             for some in rows:
                 for partition, columns in splitter.split(some):
                     attempt.write(columns, partition)
-            return Written(name, batch_id, task, attempt.finish())
+            return Written(name, batch.batch_id, task, attempt.finish())
 
-    def _commit(self, messages: Sequence[WriterCommitMessage | None], *, once: bool = False) -> None:
-        """Ends the runs of the tasks, and checks that the log has what they reported."""
+    def _commit(
+        self, messages: Sequence[WriterCommitMessage | None], *, once: bool = False
+    ) -> OpenBatch | None:
+        """Ends the runs of the tasks, and checks that the log has what they reported.
+
+        Returns the batch in its last run; None if there were no tasks.
+        """
         written = [message for message in messages if isinstance(message, Written)]
         if len(written) < len(messages):
             raise InternalError("Spark commits a batch of which a task has not reported what it wrote")
         if not written:
-            return
+            return None
         name, batch_id = written[0].name, written[0].batch_id
         if any((one.name, one.batch_id) != (name, batch_id) for one in written):
             raise IndeterminateReplay("Spark commits tasks of several batches at once")
         sink = self._sink()
-        run = sink.begin_run()
-        batch = sink.open(name, run=run, batch_id=batch_id, once=once)
+        batch = sink.open(name, run=sink.begin_run(), batch_id=batch_id, once=once)
         sink.verify(batch, {one.task: one.rows for one in written})
-        if once:
-            sink.close(name, run)
+        return batch
 
 
 class TidelogStreamWriter(_Writer, DataSourceStreamArrowWriter):
     """Writes the micro-batches of a streaming query, each exactly once."""
 
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        """Also begins a run of the sink. Only tasks know the number of the micro-batch, so they open it."""
+        super().__init__(options, schema)
+        self._run = self._sink().begin_run()
+
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         batch_id, query_id = _property(BATCH_ID), _property(QUERY_ID)
-        return self._write(iterator, self._options.sink_id or f"spark-{query_id}", int(batch_id))
+        name = self._options.sink_id or f"spark-{query_id}"
+        return self._write(iterator, name, self._sink().open(name, run=self._run, batch_id=int(batch_id)))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - PySpark's
         self._commit(messages)
@@ -122,18 +125,31 @@ class TidelogBatchWriter(_Writer, DataSourceArrowWriter):
     """Writes the rows of a batch write: each once if it succeeds."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        """Also opens the batch: a task that opened it itself could do so again after the end of the write."""
         super().__init__(options, schema)
         self._once = not options.sink_id
         self._name = options.sink_id or f"write-{uuid.uuid4()}"
+        self._batch = self._open()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return self._write(iterator, self._name, self._options.sink_batch_id or 0, once=self._once)
+        return self._write(iterator, self._name, self._batch)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._commit(messages, once=self._once)
+        self._end(self._commit(messages, once=self._once))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Nothing is taken back: rows of a write that failed may stay in the stream."""
+        """Nothing is taken back: rows of a write that failed may stay in the stream. No task adds to them."""
+        with suppress(TidelogError):
+            self._end(None)
+
+    def _open(self) -> OpenBatch:
+        sink, batch_id = self._sink(), self._options.sink_batch_id or 0
+        return sink.open(self._name, run=sink.begin_run(), batch_id=batch_id, once=self._once)
+
+    def _end(self, last: OpenBatch | None) -> None:
+        """Ends a sink that no later write uses: from now on attempts of its tasks are refused."""
+        if self._once:
+            self._sink().close(self._name, (last or self._open()).run)
 
 
 def _context() -> TaskContext:

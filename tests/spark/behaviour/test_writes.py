@@ -7,16 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from spark.behaviour.case import Bad, Written
 from spark.behaviour.writes import FOREIGN, WRITES
 from support.trio import Trio
 from tidelog import blocking
+from tidelog.errors import FencedProducer, UnknownProducer
 from tidelog.records import BatchHeader
+from tidelog_spark import sink
 from tidelog_spark.failures import sentence_of
 from tidelog_spark.options import SERVERS
 from tidelog_spark.source import TidelogDataSource
@@ -102,3 +107,28 @@ def test_a_bad_value_of_a_write_is_refused_with_its_sentence(
         write({"stream": stream(), **case.options}, case.streaming)
 
     assert sentence_of(failure.value) == case.sentence
+
+
+@pytest.mark.parametrize("ends", ["commit", "abort"])
+def test_a_late_attempt_of_a_write_that_has_ended_writes_nothing(
+    ends: str,
+    brokers: Trio,
+    log: blocking.Client,
+    stream: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name, rows = stream(), pa.record_batch({"value": pa.array([b"a", b"b"])})
+    schema = StructType([StructField("value", BinaryType())])
+    source = TidelogDataSource(CaseInsensitiveDict({SERVERS: brokers.address, "stream": name}))
+    writer = source.writer(schema, False)
+    monkeypatch.setattr(sink, "_context", lambda: SimpleNamespace(partitionId=lambda: 0))
+    done = writer.write(iter([rows]))
+
+    if ends == "commit":
+        writer.commit([done])
+    else:
+        writer.abort([None])
+
+    with pytest.raises((UnknownProducer, FencedProducer)):
+        writer.write(iter([rows]))
+    assert [record.value for record in log.reader(name, follow=False)] == [b"a", b"b"]
