@@ -24,7 +24,7 @@ from simulator.checks import Checks, require
 from simulator.clients.client import SimClient
 from simulator.world import SECOND
 from tidelog.client import Client
-from tidelog.errors import FencedProducer, IndeterminateReplay, TidelogError
+from tidelog.errors import FencedProducer, IndeterminateReplay, TidelogError, UnknownProducer
 from tidelog.history import STAMP_BYTES, Outcome, Write, stamp
 from tidelog.history import Producer as HistoryProducer
 from tidelog.sink import OpenBatch, Sink, SinkAttempt, TaskRows
@@ -43,7 +43,11 @@ RECORD_BATCH_ROWS: Final = 5
 
 AGAIN_S: Final = 0.1
 
-LATE_S: Final = 0.5
+ONCE: Final = 0.4
+"""The share of batches that are the only batch of their sink."""
+
+LATE_S: Final = 2.5
+"""The latest start of a straggler: brokers have dropped what an ended sink has written."""
 
 ENDS_S: Final = 0.15
 """The driver of half of the runs ends within this time, in the middle of the batch or after it."""
@@ -55,6 +59,8 @@ class _Batch:
     def __init__(self, job: int, number: int, rng: random.Random) -> None:
         self.number = number
         self.producer = FIRST_BATCH + job * BATCHES_MAX + number
+        self.once = rng.random() < ONCE
+        """It is the only batch of its sink, as in a batch write of Spark."""
         self.rows = rng.randrange(1, ROWS_MAX)
         self._sizes = [STAMP_BYTES + rng.choice((0, 9, 300)) for _ in range(self.rows)]
         self._edges: list[int] = []
@@ -135,6 +141,8 @@ class SimSink(SimClient):
             self._note(batch, Outcome.ACKNOWLEDGED)
             self.committed += 1
             self._batch = None
+            if batch.once:
+                await self._close(sink, batch)
             await asyncio.sleep(self.rng.uniform(0.5, 2.0) * self._pause_s)
 
     def _begin(self) -> _Batch:
@@ -162,7 +170,19 @@ class SimSink(SimClient):
 
     async def _open(self, sink: Sink, batch: _Batch) -> OpenBatch:
         run = await sink.begin_run()
-        return await sink.open(f"job-{self.name}-{self._query}", run=run, batch_id=batch.number)
+        name = self._name_of(batch)
+        return await sink.open(name, run=run, batch_id=batch.number, once=batch.once)
+
+    async def _close(self, sink: Sink, batch: _Batch) -> None:
+        """The batch counts already, so that a failure leaves an open sink behind."""
+        with suppress(TidelogError):
+            last = await self._open(sink, batch)
+            await sink.close(self._name_of(batch), last.run)
+            self._checks.mark("S3 closed")
+
+    def _name_of(self, batch: _Batch) -> str:
+        own = f"-only-{batch.number}" if batch.once else ""
+        return f"job-{self.name}-{self._query}{own}"
 
     async def _task(self, sink: Sink, opened: OpenBatch, batch: _Batch, task: int) -> dict[int, TaskRows]:
         """What one attempt of the task reports; a second attempt may run beside it."""
@@ -214,6 +234,9 @@ class SimSink(SimClient):
                 await attempt.finish()
             except FencedProducer:
                 self._checks.mark("S3 straggler fenced")
+                raise
+            except UnknownProducer:
+                self._checks.mark("S1 ended sink refused")
                 raise
             finally:
                 await attempt.close()

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from simulator.mutations.plant import mutation, patched
 from tidelog._sinking.attempt import SinkAttempt
 from tidelog._sinking.calls import TaskRows
+from tidelog.records.layout import SinkTask
 from tidelog.sink import Sink
 from tidelog_broker.core.metadata.decisions import sinks as decide
 from tidelog_broker.hosting.sink_runs import SinkRuns
@@ -43,6 +44,27 @@ def followers_do_not_remember_sinks() -> Iterator[None]:
             return replicate(self, *arguments, **options)
 
     with patched((LogWriter, "replicate", forgetful)):
+        yield
+
+
+@mutation("S1", profile="sinks")
+def a_partition_drops_sinks_that_may_write_again() -> Iterator[None]:
+    def all_of_them(self: SinkBatches, known: Any) -> None:
+        self.known.clear()
+
+    with patched((SinkBatches, "keep", all_of_them)):
+        yield
+
+
+@mutation("S1", profile="sinks")
+def an_ended_sink_may_write() -> Iterator[None]:
+    is_newest = SinkRuns.is_newest
+
+    def trusting(self: SinkRuns, header: Any, run: int) -> bool:
+        known = self._controller.image.sink_numbered(SinkTask.of(header.producer_id).sink)
+        return known is None or is_newest(self, header, run)
+
+    with patched((SinkRuns, "is_newest", trusting), (LogGuard, "check_sink_run", lambda *arguments: None)):
         yield
 
 

@@ -14,6 +14,7 @@ from storage.batches import T0, item, records
 from storage.logs import KEY, Bench
 from support.waiting import until
 from tidelog.model import Retention, StreamConfig
+from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.errors import StorageFailure
 from tidelog_broker.membership.cluster_clock import ClusterClock
 from tidelog_broker.storage.directory.store import LogStore
@@ -67,6 +68,7 @@ class Stage:
             ClusterClock(lambda: T0),
             self.failures.append,
             MaintenanceLimits(1, 1, 1, 1, 1),
+            image=ClusterImage,
             newest=cast(Any, None),
         )
 

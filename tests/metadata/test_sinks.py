@@ -148,6 +148,16 @@ def test_too_many_sinks_forget_the_oldest_of_one_batch(monkeypatch: pytest.Monke
         opened(image, "d", run=6)
 
 
+def test_sinks_of_one_batch_whose_jobs_died_make_room_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decide, "SINKS_ONCE_MAX", 2)
+    image = opened(cluster(), "lasting", run=1)
+    for run in range(2, 6):
+        image = opened(image, f"w{run}", run=run, once=True)
+
+    assert sorted(image.sinks) == ["lasting", "w4", "w5"]
+    assert sorted(opened(image, "other", run=6).sinks) == ["lasting", "other", "w4", "w5"]
+
+
 def test_a_snapshot_of_the_image_keeps_sinks() -> None:
     image = opened(opened(cluster(), "a", run=1), "w", run=2, batch_id=9, once=True)
 

@@ -53,6 +53,7 @@ def test_jobs_with_sinks_write_each_batch_exactly_once_or_say_so() -> None:
     assert result.ok, f"{result.violation}\npython -m simulator --seed 1 --profile sinks"
     assert result.marks["S2 rows were there"] > 5
     assert result.marks["S3 straggler fenced"] > 0
+    assert result.marks["S3 closed"] > 0
     assert result.marks["S4 committed"] > 10
     assert result.marks["S4 found out"] > 0
 

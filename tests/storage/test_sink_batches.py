@@ -21,6 +21,7 @@ from tidelog.records.checksum import crc32c
 from tidelog.records.layout import MAGIC, SINK_BATCH_ID_MAX, SINK_NUMBER_MAX, SINK_TASK_MAX, SinkTask
 from tidelog_broker.storage.guard import sink_batches
 from tidelog_broker.storage.guard.append_guard import AppendGuard, BatchRef, GuardLimits
+from tidelog_broker.storage.guard.sink_batches import KnownSinks
 
 LIMITS = GuardLimits()
 
@@ -217,6 +218,18 @@ def test_too_many_sinks_and_tasks_are_refused(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(ResourceExhausted, match="use fewer Spark partitions"):
         guard.check(Sent(1, 0, 3, 0, 1, 0).at(6), None)
     assert guard.check(Sent(1, 1, 0, 0, 1, 0).at(6), None) is None
+
+
+def test_sinks_that_the_cluster_has_forgotten_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sink_batches, "SINKS_MAX", 3)
+    guard = AppendGuard(LIMITS)
+    for sink in range(3):
+        guard.record(Sent(sink, 0, 0, 0, 1, 0).at(guard.offset))
+
+    guard.sinks.keep(KnownSinks(next_number=2, numbers={1}))
+
+    assert sorted(guard.sinks.known) == [1, 2], "sink 2 is newer than what the cluster is known to have"
+    assert guard.check(Sent(3, 0, 0, 0, 1, 0).at(3), None) is None
 
 
 def test_a_snapshot_without_sinks_is_one_that_earlier_versions_read() -> None:

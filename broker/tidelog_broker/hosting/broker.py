@@ -135,7 +135,8 @@ class Broker:
         self._rounds = make_write_rounds(threads, self._flushes, clock, self.metrics, self.fail, self.isolate)
         self._maintenance = Maintenance(
             store, self.partitions, self._rounds, self._flushes, threads.housekeeping, clock, self.fail,
-            limits.maintenance, newest=controller.newest, reserve=reserve, retry=self._retry_uncreated,
+            limits.maintenance, image=lambda: controller.image, newest=controller.newest, reserve=reserve,
+            retry=self._retry_uncreated,
         )  # fmt: skip
         self.links: ReplicaLinks | None = None
         """Connections to the other brokers' replicas; None: there are no other brokers."""

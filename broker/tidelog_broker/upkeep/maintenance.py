@@ -21,6 +21,7 @@ from tidelog_broker.membership.cluster_clock import ClusterClock
 from tidelog_broker.storage.directory.folders import deleted_stream
 from tidelog_broker.storage.directory.store import LogStore
 from tidelog_broker.storage.files.reserve import Reserve
+from tidelog_broker.storage.guard.sink_batches import KnownSinks
 from tidelog_broker.upkeep.age_retention import AgeRetention, bounds_of
 from tidelog_broker.writing.flush_rounds import Fail, FlushRounds
 from tidelog_broker.writing.partition import Partition
@@ -72,15 +73,16 @@ class Maintenance:
         fail: Fail,
         limits: MaintenanceLimits,
         *,
+        image: Callable[[], ClusterImage],
         newest: Callable[[], Awaitable[ClusterImage]],
         reserve: Reserve | None = None,
         retry: Callable[[], None] = lambda: None,
     ) -> None:
         """`partitions` are the broker's partitions, shared with it.
 
-        `newest` returns the image with all entries that are committed by now (M5). `reserve` allows
-        checkpoints on a full disk. `retry` is called periodically to repeat work that failed because the
-        disk was full.
+        `image` returns the image of this broker, and `newest` the image with all entries that are committed
+        by now (M5). `reserve` allows checkpoints on a full disk. `retry` is called periodically to repeat
+        work that failed because the disk was full.
         """
         self._loop = asyncio.get_running_loop()
         self._store = store
@@ -91,6 +93,7 @@ class Maintenance:
         self.retention = AgeRetention(store, clock)
         self._fail = fail
         self._limits = limits
+        self._image = image
         self._newest = newest
         self._reserve = reserve
         self._retry = retry
@@ -193,7 +196,8 @@ class Maintenance:
         await self._in_thread(save if reserve is None else lambda: reserve.run(save))
 
     async def sweep(self) -> None:
-        """Rolls segments by age, applies retention, and starts the removal of deleted streams' files."""
+        """Rolls segments by age, applies retention, drops the state of sinks that have ended, and starts the
+        removal of deleted streams' files."""
         now_us = self._clock.append_us()
         old = await self._in_thread(self._due_actives, list(self._partitions.values()), now_us)
         for partition in old:
@@ -206,6 +210,7 @@ class Maintenance:
         )
         # Files that could not be removed earlier, also on followers.
         await self._free([p for p in self._partitions.values() if p.log.start.has_files_below])
+        await self._in_thread(self._keep_sinks, list(self._partitions.values()))
         if self._removing is None or self._removing.done():
             # In a task of its own: without a controller it waits, but deadlines and checkpoints must not.
             self._removing = asyncio.create_task(self._guarded("deleted files", self.remove_deleted))
@@ -231,6 +236,14 @@ class Maintenance:
             except OSError:
                 self._deleted.append(entry)
                 raise
+
+    def _keep_sinks(self, partitions: Iterable[Partition]) -> None:
+        """On followers too: a follower may lead later, and its memory has the same limit."""
+        image = self._image()
+        known = KnownSinks(image.next_sink_number, image.sink_names)
+        for partition in partitions:
+            if not partition.removed:
+                partition.log.guarding.keep_sinks(known)
 
     @staticmethod
     def _due_actives(partitions: Iterable[Partition], now_us: int) -> list[Partition]:

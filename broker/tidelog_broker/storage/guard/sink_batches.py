@@ -2,7 +2,8 @@
 
 For each sink the guard keeps its newest batch, and for each task of it the number of rows in the log and
 their chained CRC. It is a function of the log, like the rest of the append guard, and it does not expire by
-time: a query may be started again after months.
+time: a query may be started again after months. Only sinks that the cluster has forgotten are dropped: their
+numbers are never given out again, so nobody can ask for them.
 
 Neighbours: `append_guard` asks here for batches whose producer id belongs to a sink; `records.layout` says
 what the header of such a batch holds.
@@ -10,6 +11,7 @@ what the header of such a batch holds.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Final, NamedTuple
 
 from tidelog.errors import (
@@ -58,6 +60,18 @@ class SinkBatch(NamedTuple):
 
     batch_id: int
     tasks: dict[int, TaskRows]
+
+
+class KnownSinks(NamedTuple):
+    """The sinks that the cluster knows, at some moment. Numbers ascend, and none is given out twice."""
+
+    next_number: int = 0
+    """Of the next new sink."""
+    numbers: Container[int] = ()
+
+    def lack(self, sink: int) -> bool:
+        """Whether the cluster had this sink and has forgotten it; this stays so."""
+        return sink < self.next_number and sink not in self.numbers
 
 
 class SinkBatches:
@@ -126,6 +140,11 @@ class SinkBatches:
         if known is None or known.batch_id != header.sink_batch_id:
             known = self._known[sink] = SinkBatch(header.sink_batch_id, {})
         known.tasks[task] = _after(known.tasks.get(task, TaskRows()), header)
+
+    def keep(self, known: KnownSinks) -> None:
+        """Drops the sinks that the cluster has forgotten."""
+        for sink in [one for one in self._known if known.lack(one)]:
+            del self._known[sink]
 
     def _newest(self, sink: int, task: int) -> tuple[int | None, TaskRows]:
         """The id of the sink's newest batch (None: there is none), and the rows of a task of it."""

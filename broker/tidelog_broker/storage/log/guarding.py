@@ -5,11 +5,11 @@ Neighbours: `storage.guard` has the guard itself and its snapshots, `writer` che
 
 from __future__ import annotations
 
-from tidelog.errors import FencedProducer, Unavailable
+from tidelog.errors import FencedProducer, Unavailable, UnknownProducer
 from tidelog.records import BatchHeader
 from tidelog.records.layout import SinkTask
 from tidelog_broker.storage.guard.append_guard import AppendGuard
-from tidelog_broker.storage.guard.sink_batches import SinkBatch
+from tidelog_broker.storage.guard.sink_batches import KnownSinks, SinkBatch
 from tidelog_broker.storage.guard.snapshots import GuardSnapshots, remove_guard_snapshots
 from tidelog_broker.storage.log.state import LogState
 
@@ -29,7 +29,7 @@ def sink_fenced(sink: int, run: int, newest: int) -> FencedProducer:
 class LogGuard:
     """The guard of one log, if it is in memory, and its snapshots."""
 
-    __slots__ = ("_guard", "_sink_runs", "_state", "has_gaps", "snapshots")
+    __slots__ = ("_guard", "_known_sinks", "_sink_runs", "_state", "has_gaps", "snapshots")
 
     def __init__(self, state: LogState) -> None:
         self._state = state
@@ -40,6 +40,7 @@ class LogGuard:
         self.snapshots = GuardSnapshots(state.files, state.folder)
         self._sink_runs: dict[int, int] = {}
         """By sink: the newest run that asked what the sink has written; earlier runs may not write (S3)."""
+        self._known_sinks = KnownSinks()
 
     @property
     def loaded(self) -> AppendGuard | None:
@@ -83,9 +84,29 @@ class LogGuard:
             batch = None if found is None else SinkBatch(found.batch_id, dict(found.tasks))
             return batch, state.end_offset
 
+    def keep_sinks(self, known: KnownSinks) -> None:
+        """Drops what sinks have written that the cluster has forgotten; from now on they are refused (S1).
+
+        An append of a forgotten sink that waits to be written now is refused too: without the dropped state
+        it would look like the first batch of a new sink.
+        """
+        guard = self._guard
+        if not self._sink_runs and (guard is None or not guard.sinks.known):
+            return
+        with self._state.writing:
+            self._known_sinks = known
+            self._sink_runs = {sink: run for sink, run in self._sink_runs.items() if not known.lack(sink)}
+            if self._guard is not None:
+                self._guard.sinks.keep(known)
+
     def check_sink_run(self, header: BatchHeader, run: int) -> None:
-        """Raises `FencedProducer` for a batch of a run of which a later run exists (S3)."""
+        """Raises `FencedProducer` for a batch of a run of which a later run exists (S3).
+
+        Raises `UnknownProducer` for a sink that the cluster has forgotten.
+        """
         sink = SinkTask.of(header.producer_id).sink
+        if self._known_sinks.lack(sink):
+            raise UnknownProducer(f"sink {sink} has ended, and writes no more batches", sink=sink)
         newest = self._sink_runs.get(sink, 0)
         if run < newest:
             raise sink_fenced(sink, run, newest)

@@ -16,7 +16,11 @@ from tidelog_broker.core.metadata.feature_levels import SINKS
 from tidelog_broker.core.metadata.image import ClusterImage, SinkImage
 
 SINKS_MAX: Final = 10_000
-"""Sinks of one cluster. Of those that write one batch only, the oldest is forgotten for a new sink."""
+"""Sinks of one cluster."""
+
+SINKS_ONCE_MAX: Final = 500
+"""Sinks that write one batch only and have not ended. For a new sink the oldest is forgotten: most likely its
+job has died. A partition remembers twice as many sinks."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:-]{0,199}")
 
@@ -65,7 +69,7 @@ def open_sink(
             stream_id=stream_id,
             partitions=len(stream.partitions),
             once=once,
-            forgets=_forgotten(image),
+            forgets=_forgotten(image, once=once),
         )
     _check_known(known, run, batch_id, stream_id)
     if (run, batch_id) == (known.run, known.batch_id):
@@ -129,13 +133,12 @@ def _new_number(image: ClusterImage) -> int:
     return image.next_sink_number
 
 
-def _forgotten(image: ClusterImage) -> str:
-    """The sink that makes room for a new one; empty: there is room."""
-    if len(image.sinks) < SINKS_MAX:
+def _forgotten(image: ClusterImage, *, once: bool) -> str:
+    """The sink that makes room for a new one, which writes one batch only or not; empty: there is room."""
+    of_one_batch = [sink for sink in image.sinks.values() if sink.once]
+    if len(image.sinks) < SINKS_MAX and not (once and len(of_one_batch) >= SINKS_ONCE_MAX):
         return ""
-    oldest = min(
-        (sink for sink in image.sinks.values() if sink.once), key=lambda sink: sink.run, default=None
-    )
+    oldest = min(of_one_batch, key=lambda sink: sink.run, default=None)
     if oldest is None:
         raise ResourceExhausted(
             f"this cluster has {len(image.sinks)} sinks, and no more are allowed; use the sinkId of an "
