@@ -77,9 +77,10 @@ def split(ranges: Sequence[Range], *, records_max: int, partitions_min: int | No
     total = sum(piece.count for piece in ranges)
     if total == 0:
         return []
-    size = max(records_max, -(-total // SPLITS_MAX))
+    size = records_max
     if partitions_min is not None:
         size = min(size, max(1, total // partitions_min))
+    size = max(size, -(-total // SPLITS_MAX))
     return [piece for whole in ranges for piece in _cut(whole, -(-whole.count // size))]
 
 

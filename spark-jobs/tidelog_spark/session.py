@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -74,7 +75,7 @@ def local_session(
         try:
             register(spark)
             yield spark
-        except PySparkException as error:
+        except (PySparkException, Py4JJavaError) as error:
             # The text of the error is in the Java process, which ends here.
             error.add_note(sentence_of(error))
             raise

@@ -7,13 +7,16 @@ import os
 import signal
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from pyiceberg.exceptions import CommitFailedException
+from pyspark.sql.streaming.query import StreamingQuery
 
 from tidelog.errors import InvalidRequest, OffsetOutOfRange, StreamNotFound, TidelogError, Unavailable
 from tidelog_spark.jobs import running
-from tidelog_spark.jobs.following import position
+from tidelog_spark.jobs.following import Progress, position
 from tidelog_spark.jobs.moments import passes
 from tidelog_spark.jobs.reporting import Report
 from tidelog_spark.jobs.running import exit_code_of, run_attempts
@@ -173,3 +176,34 @@ def test_lag_counts_what_is_behind_the_position_also_in_new_partitions() -> None
     assert position(offsets(p0=5), offsets(p0=9, p1=3)) == ({"orders": {"0": 5}}, 7)
     assert position(offsets(p0=5), None) == ({"orders": {"0": 5}}, None)
     assert position(None, None) == ({}, None)
+
+
+def progress(second: int, batch: int, rows: int, end: int, dropped: int = 0) -> SimpleNamespace:
+    """What Spark reports after a trigger of a query with a state."""
+    at = json.dumps({"streams": {"orders": {"partitions": {"0": {"offset": end}}}}})
+    return SimpleNamespace(
+        timestamp=f"2026-03-01T12:00:{second:02}.000Z",
+        batchId=batch,
+        numInputRows=rows,
+        processedRowsPerSecond=0.0,
+        sources=[SimpleNamespace(endOffset=at, latestOffset=at)],
+        stateOperators=[SimpleNamespace(numRowsDroppedByWatermark=dropped, numRowsTotal=1)],
+        eventTime={},
+    )
+
+
+def test_a_batch_after_a_trigger_without_records_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    report = Report()
+    query = SimpleNamespace(
+        recentProgress=[progress(1, 0, 5, 5), progress(2, 1, 0, 5), progress(12, 1, 0, 5)]
+    )
+    told = Progress(report)
+    told.tell(cast(StreamingQuery, query))
+
+    query.recentProgress.append(progress(20, 1, 3, 8, dropped=2))
+    told.tell(cast(StreamingQuery, query))
+    told.tell(cast(StreamingQuery, query))
+
+    assert report.offsets == {"orders": {"0": 8}}
+    assert report.counts["lateGroups"] == 2
+    assert capsys.readouterr().out.count("progress") == 3

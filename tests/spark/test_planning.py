@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tidelog.model import Position
 from tidelog_spark.offsets import Mark, PartitionKey, Range, from_document, to_document
-from tidelog_spark.planning import advance, split
+from tidelog_spark.planning import SPLITS_MAX, advance, split
 
 ORDERS = UUID(int=1).bytes
 OTHER = UUID(int=2).bytes
@@ -89,3 +89,9 @@ def test_only_the_outer_ends_of_a_cut_range_carry_epochs() -> None:
     first, second = split([whole], records_max=5, partitions_min=None)
     assert (first.start, first.end) == (Position(0, 1), Position(5))
     assert (second.start, second.end) == (Position(5), Position(10, 2))
+
+
+def test_a_read_has_no_more_tasks_than_can_be_planned() -> None:
+    whole = Range(ZERO, ORDERS, Position(0), Position(10 * SPLITS_MAX))
+
+    assert len(split([whole], records_max=1, partitions_min=5 * SPLITS_MAX)) == SPLITS_MAX

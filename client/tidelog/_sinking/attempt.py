@@ -16,7 +16,7 @@ import pyarrow as pa
 from tidelog._producing.sender import Sender
 from tidelog._sinking.calls import OpenBatch, TaskRows
 from tidelog._sinking.cutting import Cutter
-from tidelog.errors import DuplicateSequence, IndeterminateReplay, InvalidRequest, TidelogError
+from tidelog.errors import DuplicateSequence, IndeterminateReplay, InvalidRequest
 from tidelog.model import Receipt
 from tidelog.records import BatchHeader, Compression, encode_batch, to_columns
 from tidelog.records.checksum import chained
@@ -156,7 +156,7 @@ class SinkAttempt:
                 raise DuplicateSequence(
                     f"another attempt of task {self._task.task} is ahead of this one: {error}"
                 ) from error
-            if isinstance(error, TidelogError):
+            if error is not None:
                 raise error
 
     def _differs(self, partition: int, why: str) -> IndeterminateReplay:

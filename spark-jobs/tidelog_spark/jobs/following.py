@@ -47,7 +47,7 @@ def query_id(spark: SparkSession) -> str:
 
 def follow(query: StreamingQuery, report: Report, stop: Stop) -> None:
     """Returns when the query has ended by itself; raises what ended it, or `Stopped`."""
-    progress = _Progress(report)
+    progress = Progress(report)
     try:
         while not query.awaitTermination(PROGRESS_SECONDS):
             stop.check()
@@ -57,18 +57,21 @@ def follow(query: StreamingQuery, report: Report, stop: Stop) -> None:
         query.stop()
 
 
-class _Progress:
+class Progress:
     """Notes the offsets and the lag of the batches that have ended."""
 
     def __init__(self, report: Report) -> None:
         self._report = report
-        self._last = -1
+        self._seen = ""
+        """The time of the newest progress that was looked at. Its number would not do: Spark reports a trigger
+        without new records under the number of the next batch."""
+        self._told = -1
 
     def tell(self, query: StreamingQuery) -> None:
         for progress in query.recentProgress:
-            if progress.batchId <= self._last or not progress.sources:
+            if progress.timestamp <= self._seen or not progress.sources:
                 continue
-            self._last = progress.batchId
+            self._seen = progress.timestamp
             reached, lag = position(progress.sources[0].endOffset, progress.sources[0].latestOffset)
             self._report.offsets = reached
             self._report.lag = lag
@@ -82,7 +85,10 @@ class _Progress:
                     "watermark": progress.eventTime.get("watermark"),
                 }
             self._report.save()
-            say("progress", batch=progress.batchId, **facts)
+            if progress.numInputRows or progress.batchId > self._told:
+                # Without records it is said once, and not every ten seconds.
+                self._told = progress.batchId
+                say("progress", batch=progress.batchId, **facts)
 
 
 def position(end: str | None, latest: str | None) -> tuple[dict[str, dict[str, int]], int | None]:

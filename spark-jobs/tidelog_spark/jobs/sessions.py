@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 
@@ -62,10 +63,10 @@ class SparkFailed(Exception):
 
 @contextmanager
 def _told_while_spark_runs() -> Iterator[None]:
-    # The exception of PySpark asks Java for its text, and Java ends with the session.
+    # These exceptions ask Java for their text, and Java ends with the session.
     try:
         yield
-    except CapturedException as error:
+    except (CapturedException, Py4JJavaError) as error:
         raise SparkFailed(str(error)) from None
 
 
