@@ -63,8 +63,8 @@ class Progress:
     def __init__(self, report: Report) -> None:
         self._report = report
         self._seen = ""
-        """The time of the newest progress that was looked at. Its number would not do: Spark reports a trigger
-        without new records under the number of the next batch."""
+        """The time of the newest progress that was looked at. Its number would not do: a trigger without new
+        records has the number of the next batch."""
         self._told = -1
 
     def tell(self, query: StreamingQuery) -> None:
