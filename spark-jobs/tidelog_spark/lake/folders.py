@@ -48,6 +48,10 @@ class Partitioning:
     def __bool__(self) -> bool:
         return self.time is not Time.NONE or bool(self.columns)
 
+    def __str__(self) -> str:
+        parts = [] if self.time is Time.NONE else [self.time.value]
+        return ", ".join([*parts, *self.columns]) or "nothing"
+
     def check(self, schema: pa.Schema) -> None:
         """Raises `InvalidRequest` unless rows of this schema can be partitioned so."""
         if self.time is not Time.NONE and self.time_column not in schema.names:

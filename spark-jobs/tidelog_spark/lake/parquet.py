@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 import pyarrow as pa
@@ -9,7 +10,7 @@ import pyarrow.parquet as pq
 
 from tidelog.errors import InvalidRequest
 from tidelog_spark.lake import compaction
-from tidelog_spark.lake.folders import Partitioning, folder_of
+from tidelog_spark.lake.folders import Partitioning, Time, folder_of
 from tidelog_spark.lake.journal import HIDDEN, STAGED_SUFFIX, Decision, Journal, LakeConflict, Moves
 from tidelog_spark.lake.stores import Folder, LocalFolder
 from tidelog_spark.lake.writing import Shape, Written
@@ -35,6 +36,7 @@ class ParquetLake:
     def open(self, schema: pa.Schema) -> Shape:
         """How rows of this schema become files here. Raises `InvalidRequest` and `LakeConflict`."""
         self._by.check(schema)
+        self._check_partitioning()
         others = self._journal.others()
         if others:
             raise LakeConflict(
@@ -50,6 +52,7 @@ class ParquetLake:
             compaction.check(self._compacted)
         kept = pa.schema([column for column in schema if column.name not in self._by.columns])
         self._remember(kept)
+        self._remember_partitioning()
         return Shape(kept, self._by, STAGED_SUFFIX)
 
     def staging(self, batch: int, attempt: str) -> str:
@@ -68,6 +71,35 @@ class ParquetLake:
         moves = self._journal.complete(batch)
         if self._compacted is not None:
             compaction.compact(self._compacted, {visible.rpartition("/")[0] for _, visible in moves})
+
+    @property
+    def _partitioning(self) -> str:
+        return f"{HIDDEN}/{self._query}/partitioning"
+
+    def _check_partitioning(self) -> None:
+        """Raises `InvalidRequest` if the folder has files under other partition folders than the job's.
+
+        An earlier version kept no note, and let the partitioning change. So a lake without a note goes on
+        with the partitioning of its next run.
+        """
+        known = self.folder.read(self._partitioning)
+        if known is None or not self._journal.has_batches():
+            return
+        note = json.loads(known)
+        before = Partitioning(Time(note["time"]), tuple(note["columns"]))
+        if (before.time, before.columns) != (self._by.time, self._by.columns):
+            raise InvalidRequest(
+                f"the files in {self.folder.url} are partitioned by {before}, and partitionBy of the job "
+                f"says {self._by}; readers cannot join the two. Keep the partitioning, or write to a new "
+                f"folder with a new checkpoint"
+            )
+
+    def _remember_partitioning(self) -> None:
+        note = json.dumps({"time": self._by.time.value, "columns": self._by.columns}).encode()
+        if self.folder.read(self._partitioning) != note:
+            # `create` is one step, so the note is never half there. Without a note the next run writes it.
+            self.folder.remove(self._partitioning)
+            self.folder.create(self._partitioning, note)
 
     def _remember(self, schema: pa.Schema) -> None:
         """Keeps the types of all columns so far; raises `InvalidRequest` if a column changes its type."""

@@ -1,0 +1,96 @@
+"""What a Parquet lake refuses, so that no row of it is lost, hidden or in the way of later batches."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lake.samples import BY, QUERY, SCHEMA, expected, runner
+from lake.test_batches import visible
+from tidelog.errors import InvalidRequest
+from tidelog_spark.lake import compaction
+from tidelog_spark.lake.batches import Batches
+from tidelog_spark.lake.folders import Partitioning, Time
+from tidelog_spark.lake.parquet import ParquetLake
+from tidelog_spark.lake.stores import LocalFolder
+
+BY_DAY = Partitioning(Time.DAY, ("region",))
+NOTE = f"_tidelog/{QUERY}/partitioning"
+
+
+def lake(folder: Path, by: Partitioning, *, compact: bool = False) -> ParquetLake:
+    return ParquetLake(LocalFolder(str(folder), folder), by, QUERY, compact=compact)
+
+
+def driver(folder: Path, by: Partitioning, *, compact: bool = False) -> Batches:
+    """A driver that has just started."""
+    started = Batches(lake(folder, by, compact=compact), without_bad=True)
+    started.open(SCHEMA)
+    return started
+
+
+@pytest.mark.parametrize(
+    "by",
+    [BY_DAY, Partitioning(Time.HOUR), Partitioning(Time.NONE, ("region",)), Partitioning()],
+    ids=["day", "without-region", "without-time", "none"],
+)
+def test_a_lake_with_files_refuses_another_partitioning(by: Partitioning, tmp_path: Path) -> None:
+    driver(tmp_path, BY).write(0, runner(0))
+    with pytest.raises(InvalidRequest, match=r"partitioned by hour, region, and partitionBy .* new folder"):
+        driver(tmp_path, by)
+    driver(tmp_path, BY).write(1, runner(1))
+    assert visible(tmp_path) == expected(2, bad=False)
+
+
+def test_a_lake_without_a_batch_takes_another_partitioning(tmp_path: Path) -> None:
+    driver(tmp_path, BY)
+    driver(tmp_path, BY_DAY).write(0, runner(0))
+    with pytest.raises(InvalidRequest, match="partitioned by day, region"):
+        driver(tmp_path, BY)
+
+
+def test_a_lake_of_an_earlier_version_gets_the_note_at_its_next_run(tmp_path: Path) -> None:
+    driver(tmp_path, BY).write(0, runner(0))
+    (tmp_path / NOTE).unlink()
+    driver(tmp_path, BY).write(1, runner(1))
+    assert visible(tmp_path) == expected(2, bad=False)
+    with pytest.raises(InvalidRequest, match="partitioned by hour, region"):
+        driver(tmp_path, BY_DAY)
+
+
+def test_a_lake_whose_partitioning_an_earlier_version_changed_loses_no_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compaction, "SMALL_FILES_MIN", 2)
+    by_region_and_hour = Partitioning(Time.NONE, ("region", "offset"))
+    driver(tmp_path, by_region_and_hour).write(0, runner(0))
+    (tmp_path / NOTE).unlink()
+    by_region = Partitioning(Time.NONE, ("region",))
+    started = driver(tmp_path, by_region, compact=True)
+    for batch in range(1, 6):
+        started.write(batch, runner(batch))
+    files = [path for path in tmp_path.rglob("*.parquet") if "offset=" in str(path)]
+    assert sum(pq.read_metadata(path).num_rows for path in files) == len(expected(1, bad=False))
+
+
+@pytest.mark.parametrize("kind", ["folder", "file", "link", "folder of this name"])
+def test_a_folder_with_anything_but_parquet_files_is_not_merged(kind: str, tmp_path: Path) -> None:
+    home = tmp_path / "date=1"
+    home.mkdir()
+    for number in range(compaction.SMALL_FILES_MIN):
+        pq.write_table(pa.table({"n": [number]}), home / f"{number}.parquet")
+    stranger = home / {"folder": "hour=07", "file": "README"}.get(kind, "other.parquet")
+    if kind == "file":
+        stranger.write_text("by people")
+    elif kind == "link":
+        pq.write_table(pa.table({"n": [99]}), tmp_path / "elsewhere")
+        os.symlink(tmp_path / "elsewhere", stranger)
+    else:
+        stranger.mkdir()
+    before = sorted(home.iterdir())
+    assert compaction.compact(tmp_path, ["date=1"]) == 0
+    assert sorted(home.iterdir()) == before
