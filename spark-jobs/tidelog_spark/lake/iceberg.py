@@ -12,7 +12,7 @@ are in a folder of their batch, which the driver removes.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -41,6 +41,7 @@ from tidelog_spark.lake.stores import Folder, ObjectStore, folder_at, split_url
 from tidelog_spark.lake.table_compaction import Merges
 from tidelog_spark.lake.table_expiry import Expiry
 from tidelog_spark.lake.table_files import PROPERTY, SUFFIX, data_files, home_of
+from tidelog_spark.lake.upkeep import Step
 from tidelog_spark.lake.writing import Shape, Written
 
 CATALOG_NAME: Final = "tidelog"
@@ -166,17 +167,27 @@ class IcebergTable:
         return known
 
     def complete(self, batch: int) -> None:
-        """Removes the files of attempts at the batch that can no longer be committed; then the upkeep."""
+        """Removes the files of attempts at the batch that can no longer be committed."""
         known = self.decided(batch)
         for attempt in self.folder.names(self._home(batch)):
             if known is not None and attempt != known.attempt:
                 self.folder.remove(f"{self._home(batch)}/{attempt}")
+
+    def upkeep(self) -> Iterator[Step]:
+        """Merges small files, and expires old snapshots."""
         if self._upkeep.compact:
-            # The first batch of a run looks at all partitions: an earlier run may have ended too early.
-            self._touched = Merges(self.folder, self._query, self._by).merge(self.table, self._touched)
+            yield Step(f"The merge of small files of the table {self._name}", self._merge)
         if self._upkeep.expire_older_than is not None:
             expiry = Expiry(self.folder, self._query, self._upkeep.expire_older_than)
-            expiry.expire(self.table.refresh(), self._now())
+            yield Step(
+                f"The expiry of old snapshots of the table {self._name}",
+                lambda: expiry.expire(self.table.refresh(), self._now()),
+            )
+
+    def _merge(self) -> None:
+        # The first batch of a run looks at all partitions: an earlier run may have ended too early.
+        merges = Merges(self.folder, self._query, self._by)
+        self._touched = merges.merge(self.table.refresh(), self._touched)
 
     def _home(self, batch: int) -> str:
         return f"{home_of(self._query)}/{batch}"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,6 +14,7 @@ from tidelog_spark.lake import compaction
 from tidelog_spark.lake.folders import Partitioning, Time, folder_of
 from tidelog_spark.lake.journal import HIDDEN, STAGED_SUFFIX, Decision, Journal, LakeConflict, Moves
 from tidelog_spark.lake.stores import Folder, LocalFolder
+from tidelog_spark.lake.upkeep import Step
 from tidelog_spark.lake.writing import Shape, Written
 
 SPARK_LOG = "_spark_metadata"
@@ -28,6 +30,8 @@ class ParquetLake:
         self._by = by
         self._query = query
         self._journal = Journal(folder, query)
+        self._touched: set[str] = set()
+        """The folders of the last batch."""
         self._compacted = folder.root if compact and isinstance(folder, LocalFolder) else None
 
     def __repr__(self) -> str:
@@ -67,10 +71,17 @@ class ParquetLake:
         return self._journal.decide(batch, decision, _moves(self._journal, batch, files, self._by))
 
     def complete(self, batch: int) -> None:
-        """Makes the files of the batch visible, and merges small files of the folders it wrote to."""
+        """Makes the files of the batch visible."""
         moves = self._journal.complete(batch)
-        if self._compacted is not None:
-            compaction.compact(self._compacted, {visible.rpartition("/")[0] for _, visible in moves})
+        self._touched = {visible.rpartition("/")[0] for _, visible in moves}
+
+    def upkeep(self) -> Iterator[Step]:
+        """Merges the small files of each folder to which the last batch wrote."""
+        if self._compacted is None:
+            return
+        for folder in sorted(self._touched):
+            merge = partial(compaction.compact, self._compacted, [folder])
+            yield Step(f"The merge of small files in {folder} of {self.folder.url}", merge)
 
     @property
     def _partitioning(self) -> str:
