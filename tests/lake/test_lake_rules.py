@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lake.samples import BY, QUERY, SCHEMA, expected, runner
+from lake.samples import BY, QUERY, SCHEMA, expected, rows_of, runner
 from lake.test_batches import visible
 from tidelog.errors import InvalidRequest
 from tidelog_spark.lake import compaction
-from tidelog_spark.lake.batches import Batches
+from tidelog_spark.lake.batches import Batches, Order, Run, stage
 from tidelog_spark.lake.folders import Partitioning, Time
 from tidelog_spark.lake.parquet import ParquetLake
-from tidelog_spark.lake.stores import LocalFolder
+from tidelog_spark.lake.stores import BucketFolder, Folder, LocalFolder, ObjectStore
 
 BY_DAY = Partitioning(Time.DAY, ("region",))
 NOTE = f"_tidelog/{QUERY}/partitioning"
@@ -94,3 +96,50 @@ def test_a_folder_with_anything_but_parquet_files_is_not_merged(kind: str, tmp_p
     before = sorted(home.iterdir())
     assert compaction.compact(tmp_path, ["date=1"]) == 0
     assert sorted(home.iterdir()) == before
+
+
+def runner_of(region: str) -> Run:
+    """The rows of the first batch, all of one region."""
+
+    def run(order: Order) -> Iterable[Mapping[str, Any]]:
+        rows = rows_of(0)
+        rows = rows.set_column(2, SCHEMA.field("region"), pa.array([region] * rows.num_rows))
+        return [row for described in stage([rows], order) for row in described.to_pylist()]
+
+    return run
+
+
+LONG = "ä" * 125
+"""With the name of the column 257 bytes."""
+
+
+def test_a_value_that_is_too_long_for_a_folder_is_refused_and_decides_nothing(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match=r"name of 257 bytes.* takes 255") as refused:
+        driver(tmp_path, BY).write(0, runner_of(LONG))
+    assert f"region={LONG[:40]}…" in str(refused.value)
+    assert LONG[:41] not in str(refused.value)
+    assert lake(tmp_path, BY).decided(0) is None
+    driver(tmp_path, Partitioning(Time.HOUR)).write(0, runner_of(LONG))
+    assert visible(tmp_path) == expected(1, bad=False)
+
+
+def test_a_value_may_have_as_many_bytes_as_a_folder_takes(tmp_path: Path) -> None:
+    driver(tmp_path, BY).write(0, runner_of(LONG[1:]))
+    assert visible(tmp_path) == expected(1, bad=False)
+
+
+@pytest.mark.parametrize(
+    ("folder", "path", "reason"),
+    [
+        (LocalFolder("", Path("/lake")), f"a/{'b' * 255}/c", None),
+        (LocalFolder("", Path("/lake")), f"a/{'b' * 256}/c", "a name of 256 bytes"),
+        (LocalFolder("", Path("/lake")), "/".join(["b" * 200] * 21), "a path of 4226 bytes"),
+        (BucketFolder("", "bucket/lake", ObjectStore()), "b" * 1019, None),
+        (BucketFolder("", "bucket/lake", ObjectStore()), "b" * 1020, "a key of 1025 bytes"),
+        (BucketFolder("", "bucket", ObjectStore()), "b" * 1024, None),
+        (BucketFolder("", "bucket", ObjectStore()), "b" * 1025, "a key of 1025 bytes"),
+    ],
+)
+def test_each_store_knows_how_long_its_paths_may_be(folder: Folder, path: str, reason: str | None) -> None:
+    found = folder.too_long(path)
+    assert found is None if reason is None else found is not None and found.startswith(reason)

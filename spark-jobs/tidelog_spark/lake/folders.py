@@ -22,6 +22,9 @@ TIME_COLUMN: Final = "timestamp"
 NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 """Hive's folder name for rows without a value."""
 
+SHOWN_MAX: Final = 40
+"""Characters of a value in an error."""
+
 _ESCAPED = re.compile(r"[\x00-\x1f\"#%'*/:=?\\\x7f{\[\]^]")
 """What Hive and Spark escape in the names of folders."""
 
@@ -130,8 +133,22 @@ def folder_of(key: Key, by: Partitioning) -> str:
         if by.time is Time.HOUR:
             # Two digits, so that folders sort like the hours.
             parts.append(f"hour={at:%H}")
-    parts += [f"{_escaped(name)}={_text(value)}" for name, value in zip(by.columns, values, strict=True)]
+    parts += [_part(name, value) for name, value in zip(by.columns, values, strict=True)]
     return "/".join(parts)
+
+
+def longest_part(key: Key, by: Partitioning) -> str:
+    """The column with the longest folder name of this key, and the begin of its value, for people."""
+    columns = list(zip(reversed(by.columns), reversed(key), strict=False))
+    if not columns:
+        return "the time"
+    name, value = max(columns, key=lambda column: len(_part(*column).encode()))
+    text = _text(value)
+    return f"{name}={text[:SHOWN_MAX]}…" if len(text) > SHOWN_MAX else f"{name}={text}"
+
+
+def _part(name: str, value: object) -> str:
+    return f"{_escaped(name)}={_text(value)}"
 
 
 def _text(value: object) -> str:

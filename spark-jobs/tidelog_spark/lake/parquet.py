@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from tidelog.errors import InvalidRequest
 from tidelog_spark.lake import compaction
-from tidelog_spark.lake.folders import Partitioning, Time, folder_of
+from tidelog_spark.lake.folders import Partitioning, Time, folder_of, longest_part
 from tidelog_spark.lake.journal import HIDDEN, STAGED_SUFFIX, Decision, Journal, LakeConflict, Moves
 from tidelog_spark.lake.stores import Folder, LocalFolder
 from tidelog_spark.lake.upkeep import Step
@@ -68,7 +68,18 @@ class ParquetLake:
         return plan[0] if plan else None
 
     def decide(self, batch: int, decision: Decision, files: Sequence[Written]) -> Decision:
-        return self._journal.decide(batch, decision, _moves(self._journal, batch, files, self._by))
+        """Writes the plan. Raises `InvalidRequest`, and decides nothing, if no file can have its name."""
+        moves = _moves(self._journal, batch, files, self._by)
+        # After the plan each run would fail at the same file.
+        for file, (_, visible) in zip(files, moves, strict=True):
+            reason = self.folder.too_long(visible)
+            if reason is not None:
+                raise InvalidRequest(
+                    f"the folder of {longest_part(file.key, self._by)} in {self.folder.url} would give a "
+                    f"file {reason}. Partition by columns with short values; if the lake has files already, write "
+                    f"to a new folder with a new checkpoint"
+                )
+        return self._journal.decide(batch, decision, moves)
 
     def complete(self, batch: int) -> None:
         """Makes the files of the batch visible."""
