@@ -143,3 +143,27 @@ def test_a_value_may_have_as_many_bytes_as_a_folder_takes(tmp_path: Path) -> Non
 def test_each_store_knows_how_long_its_paths_may_be(folder: Folder, path: str, reason: str | None) -> None:
     found = folder.too_long(path)
     assert found is None if reason is None else found is not None and found.startswith(reason)
+
+
+@pytest.mark.parametrize(
+    ("time", "field", "folder"),
+    [(Time.DAY, "date", "date"), (Time.HOUR, "Date", "date"), (Time.HOUR, "HOUR", "hour")],
+)
+@pytest.mark.parametrize("partitioned", [False, True])
+def test_a_column_with_the_name_of_a_folder_of_the_time_is_refused(
+    time: Time, field: str, folder: str, partitioned: bool, tmp_path: Path
+) -> None:
+    by = Partitioning(time, (field,) if partitioned else ())
+    with pytest.raises(InvalidRequest, match=f"the column {field} .* the folders {folder}=.*Leave the field"):
+        lake(tmp_path, by).open(SCHEMA.append(pa.field(field, pa.string())))
+
+
+@pytest.mark.parametrize("by", [Partitioning(Time.NONE, ("date",)), Partitioning()])
+def test_without_folders_of_that_name_a_column_may_be_called_date(by: Partitioning, tmp_path: Path) -> None:
+    shape = lake(tmp_path, by).open(SCHEMA.append(pa.field("date", pa.string())))
+    assert ("date" in shape.schema.names) == (not by)
+
+
+def test_a_lake_by_day_may_have_a_column_hour(tmp_path: Path) -> None:
+    shape = lake(tmp_path, BY_DAY).open(SCHEMA.append(pa.field("hour", pa.int32())))
+    assert "hour" in shape.schema.names

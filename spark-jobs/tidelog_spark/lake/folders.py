@@ -75,6 +75,19 @@ class Partitioning:
         if len(self.columns) == len(schema.names):
             raise InvalidRequest("partitionBy.columns has every column, so nothing is left for the files")
 
+    def check_folders(self, schema: pa.Schema) -> None:
+        """Raises `InvalidRequest` if a column has the name of a folder by time, which would hide its values."""
+        for name in schema.names:
+            if name.casefold() in _TIME_FOLDERS[self.time]:
+                raise InvalidRequest(
+                    f"the column {name} has the name of the folders {name.casefold()}=… that "
+                    f"partitionBy.time makes, and readers would find the day or hour of the folder in it. Leave the field out "
+                    f"with value.schema, set partitionBy.time to none, or write to an Iceberg table"
+                )
+
+
+_TIME_FOLDERS: Final = {Time.NONE: (), Time.DAY: ("date",), Time.HOUR: ("date", "hour")}
+
 
 def _can_name_folders(type_: pa.DataType) -> bool:
     checks = (pa.types.is_string, pa.types.is_integer, pa.types.is_boolean)

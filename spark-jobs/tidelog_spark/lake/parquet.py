@@ -40,6 +40,7 @@ class ParquetLake:
     def open(self, schema: pa.Schema) -> Shape:
         """How rows of this schema become files here. Raises `InvalidRequest` and `LakeConflict`."""
         self._by.check(schema)
+        self._by.check_folders(schema)
         self._check_partitioning()
         others = self._journal.others()
         if others:
@@ -76,8 +77,8 @@ class ParquetLake:
             if reason is not None:
                 raise InvalidRequest(
                     f"the folder of {longest_part(file.key, self._by)} in {self.folder.url} would give a "
-                    f"file {reason}. Partition by columns with short values; if the lake has files already, write "
-                    f"to a new folder with a new checkpoint"
+                    f"file {reason}. Partition by columns with short values; if the lake has files already, "
+                    f"write to a new folder with a new checkpoint"
                 )
         return self._journal.decide(batch, decision, moves)
 
