@@ -76,13 +76,14 @@ class Partitioning:
             raise InvalidRequest("partitionBy.columns has every column, so nothing is left for the files")
 
     def check_folders(self, schema: pa.Schema) -> None:
-        """Raises `InvalidRequest` if a column has the name of a folder by time, which would hide its values."""
+        """Raises `InvalidRequest` if a column has the name of a folder by time, which would hide it."""
         for name in schema.names:
             if name.casefold() in _TIME_FOLDERS[self.time]:
                 raise InvalidRequest(
                     f"the column {name} has the name of the folders {name.casefold()}=… that "
-                    f"partitionBy.time makes, and readers would find the day or hour of the folder in it. Leave the field out "
-                    f"with value.schema, set partitionBy.time to none, or write to an Iceberg table"
+                    f"partitionBy.time makes, and readers would find the day or hour of the folder in it. "
+                    f"Leave the field out with value.schema, set partitionBy.time to none, or write to an "
+                    f"Iceberg table"
                 )
 
 
