@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -167,3 +168,27 @@ def test_without_folders_of_that_name_a_column_may_be_called_date(by: Partitioni
 def test_a_lake_by_day_may_have_a_column_hour(tmp_path: Path) -> None:
     shape = lake(tmp_path, BY_DAY).open(SCHEMA.append(pa.field("hour", pa.int32())))
     assert "hour" in shape.schema.names
+
+
+def test_a_run_that_ends_while_it_notes_new_columns_leaves_the_earlier_note(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Crash(BaseException):
+        pass
+
+    @contextmanager
+    def write_half(folder: LocalFolder, path: str) -> Iterator[Any]:
+        with (folder.root / path).open("wb") as file:
+            yield file
+            file.truncate(file.tell() // 2)
+        raise Crash
+
+    driver(tmp_path, BY).write(0, runner(0))
+    more = SCHEMA.append(pa.field("more", pa.string()))
+    with monkeypatch.context() as broken:
+        broken.setattr(LocalFolder, "write", write_half)
+        with pytest.raises(Crash):
+            lake(tmp_path, BY).open(more)
+    with pytest.raises(InvalidRequest, match="have the column offset as int64"):
+        lake(tmp_path, BY).open(SCHEMA.set(0, pa.field("offset", pa.string())))
+    assert "more" in lake(tmp_path, BY).open(more).schema.names

@@ -140,8 +140,10 @@ class ParquetLake:
         if together != before:
             sink = pa.BufferOutputStream()
             pq.write_metadata(together, sink)
-            with self.folder.write(name) as file:
+            # A file that is half written would be in the way of each later run.
+            with self.folder.write(f"{name}.draft") as file:
                 file.write(sink.getvalue())
+            self.folder.move(f"{name}.draft", name)
 
 
 class DeadLetters:
