@@ -17,6 +17,7 @@ from support.trio import Trio
 from tidelog import blocking
 from tidelog.errors import OffsetOutOfRange
 from tidelog_spark.jobs.config import Job
+from tidelog_spark.jobs.dead_letters import DeadLettersLost, DeadLetterStream
 from tidelog_spark.jobs.ingest import Attempt
 from tidelog_spark.jobs.loading import from_document
 from tidelog_spark.jobs.moments import passes, tidelog_class
@@ -213,3 +214,32 @@ def test_bad_records_go_to_a_stream_once_although_a_batch_runs_again(
     assert headers["dead-letter-reason"]
     written = {record.offset: record.timestamp_us for record in log.reader(name, follow=False)}
     assert found[b"4"].timestamp_us == written[4]
+
+
+@pytest.mark.long
+def test_bad_records_that_are_lost_before_they_are_sent_do_not_count_as_dead_letters(
+    log: blocking.Client,
+    stream: Callable[..., str],
+    run: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name, dead = stream(), stream()
+    send_orders(log, name)
+    lake = {"parquet": {"path": str(tmp_path / "lake")}}
+    more = {"value": VALUE, "deadLetter": {"stream": dead}, "failOnDataLoss": False}
+    original = DeadLetterStream.send
+
+    def send_after_retention(letters: DeadLetterStream, *arguments: Any) -> None:
+        log.delete_records(name, 0, 3)
+        original(letters, *arguments)
+
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(DeadLetterStream, "send", send_after_retention)
+        with pytest.raises(DeadLettersLost, match=f"2 bad records, and 1 .* stream {dead}") as failure:
+            run(name, lake, more=more)
+    assert passes(failure.value)
+    assert not list((tmp_path / "lake").rglob("*.parquet"))
+    report = run(name, lake, more=more)
+    assert (report.rows, report.counts["deadLetters"]) == (1, 1)
+    assert [record.key for record in log.reader(dead, follow=False)] == [b"4"]

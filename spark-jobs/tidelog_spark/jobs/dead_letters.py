@@ -1,17 +1,18 @@
 """Dead letters as records of a stream: what a bad record becomes there, each exactly once.
 
 They are written by the sink under a name of their own and the number of the micro-batch, before the target
-decides the batch. So a batch that runs again finds its dead letters in the stream.
+decides the batch. So a batch that runs again finds its dead letters in the stream. A batch is not decided
+unless all the bad records that it counts are there.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
 
-from tidelog.errors import InvalidRequest
+from tidelog.errors import InvalidRequest, TidelogError
 from tidelog_spark.options import SERVERS
 from tidelog_spark.payload import BAD_RECORD
 
@@ -22,6 +23,13 @@ HEADER_PREFIX: Final = "dead-letter-"
 
 _AS_THEY_WERE: Final = ("key", "subject", "timestamp")
 """The columns that a dead letter has from its record."""
+
+
+class DeadLettersLost(TidelogError):
+    """Retention passed bad records of a batch after they were counted. The next attempt counts again."""
+
+    code = "DEAD_LETTERS_LOST"
+    retriable = True
 
 
 class DeadLetterStream:
@@ -43,11 +51,24 @@ class DeadLetterStream:
         return f"<DeadLetterStream {self._options['stream']} {self._options['sinkId']}>"
 
     def send(self, frame: DataFrame, batch: int, bad: int) -> None:
-        """Sends the `bad` records of the batch; raises if an earlier attempt sent other records."""
+        """Sends the `bad` records of the batch; raises if an earlier attempt sent other records.
+
+        Raises `DeadLettersLost` if the streams have fewer of them than when they were counted.
+        """
         if bad or self._may_run_again:
-            rows = dead_letters(frame)
+            # Spark reads the records a second time, and with `failOnDataLoss: false` retention may have
+            # passed some of them since the first time.
+            counted = Observation()
+            rows = dead_letters(frame).observe(counted, F.count(F.lit(1)).alias("sent"))
             writer = rows.write.format("tidelog").options(**self._options)
             writer.option("sinkBatchId", str(batch)).mode("append").save()
+            sent = counted.get["sent"]
+            if sent != bad:
+                raise DeadLettersLost(
+                    f"batch {batch} has {bad} bad records, and {sent} of them came to the stream "
+                    f"{self._options['stream']}, because retention removed records meanwhile; the batch is "
+                    f"read again. Keep the records for longer, or give deadLetter.path"
+                )
         self._may_run_again = False
 
 

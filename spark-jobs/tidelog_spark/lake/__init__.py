@@ -14,5 +14,6 @@ What does not: Spark, streams and brokers; `tidelog_spark.jobs` joins them with 
 - `table_files`       what a table must know of its files
 - `table_compaction`  small files of a table merged by one commit
 - `table_expiry`      old snapshots expired, and their files removed
+- `upkeep`            what follows a batch, and may fail
 - `stores`            file systems and object stores
 """

@@ -1,4 +1,4 @@
-"""One micro-batch from rows to a target: staged by tasks, decided once, completed.
+"""One micro-batch from rows to a target: staged by tasks, decided once, completed; then the target's upkeep.
 
 `stage` runs in the tasks, `Batches` in the driver; the driver gives each task an `Order`. Between the two
 are only small rows that describe the files, as Arrow batches of `REPORT`.
@@ -20,6 +20,7 @@ from tidelog_spark.lake.columns import dead_letter_schema, dead_letters, table_r
 from tidelog_spark.lake.journal import Decision
 from tidelog_spark.lake.parquet import DeadLetters
 from tidelog_spark.lake.stores import Folder
+from tidelog_spark.lake.upkeep import Step, keep_up
 from tidelog_spark.lake.writing import RowWriter, Shape, Written
 from tidelog_spark.payload import BAD_RECORD
 
@@ -107,6 +108,7 @@ class Target(Protocol):
     def decided(self, batch: int) -> Decision | None: ...
     def decide(self, batch: int, decision: Decision, files: Sequence[Written]) -> Decision: ...
     def complete(self, batch: int) -> None: ...
+    def upkeep(self) -> Iterable[Step]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +138,7 @@ class Batches:
         self._shapes = shape, self._dead.open(dead_letter_schema(schema)) if self._dead else None
 
     def write(self, batch: int, run: Run, send_bad: Callable[[int], None] | None = None) -> Outcome:
-        """Writes a batch, once, whatever is left of earlier attempts.
+        """Writes a batch, once, whatever is left of earlier attempts; then the upkeep, which may fail.
 
         `send_bad` is called with the number of bad records before the target decides. After a crash it may be
         called again for the same batch, and then must do nothing twice.
@@ -148,6 +150,7 @@ class Batches:
         self._target.complete(batch)
         if self._dead is not None:
             self._dead.complete(batch, decision.attempt)
+        keep_up(self._target.upkeep())
         return Outcome(decision.counts, again)
 
     def _attempt(

@@ -9,7 +9,9 @@ again: an error, not a wrong result.
 
 A crash before the exchange leaves the lake as it was, and a crash after it leaves the old files in the
 hidden folder; the next run removes what it finds there. Only the driver of the query writes to the lake,
-between two batches, so nothing is added to a folder while it is merged.
+between two batches, so nothing is added to a folder while it is merged. The old folder is removed with
+all that is in it; so a folder that has anything but Parquet files, such as the sub-folders of another
+partitioning, is not merged.
 """
 
 from __future__ import annotations
@@ -76,13 +78,35 @@ def compact(lake: Path, folders: Iterable[str]) -> int:
     """Merges the small files of these folders where there are enough; answers how many were merged."""
     merged = 0
     for folder in sorted(folders):
-        files = sorted((lake / folder).glob("*.parquet"))
+        files, strangers = _content(lake / folder)
         small = [file for file in files if file.stat().st_size < SMALL_BYTES]
-        if len(small) >= SMALL_FILES_MIN:
+        if len(small) < SMALL_FILES_MIN:
+            continue
+        if strangers:
+            log.warning(
+                "The small files of %s are not merged, because it has more than Parquet files, such as %s. "
+                "Move that to another place.",
+                lake / folder,
+                strangers[0],
+            )
+        else:
             _merge(lake, folder, files, small)
             merged += len(small)
             log.info("merged %d small files of %s", len(small), lake / folder)
     return merged
+
+
+def _content(folder: Path) -> tuple[list[Path], list[str]]:
+    """The Parquet files of a folder, and the names of all that is something else."""
+    files: list[Path] = []
+    strangers: list[str] = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith(".parquet") and entry.is_file(follow_symlinks=False):
+                files.append(Path(entry.path))
+            else:
+                strangers.append(entry.name)
+    return sorted(files), sorted(strangers)
 
 
 def _merge(lake: Path, folder: str, files: list[Path], small: list[Path]) -> None:

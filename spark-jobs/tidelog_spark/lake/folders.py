@@ -22,6 +22,9 @@ TIME_COLUMN: Final = "timestamp"
 NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 """Hive's folder name for rows without a value."""
 
+SHOWN_MAX: Final = 40
+"""Characters of a value in an error."""
+
 _ESCAPED = re.compile(r"[\x00-\x1f\"#%'*/:=?\\\x7f{\[\]^]")
 """What Hive and Spark escape in the names of folders."""
 
@@ -48,6 +51,10 @@ class Partitioning:
     def __bool__(self) -> bool:
         return self.time is not Time.NONE or bool(self.columns)
 
+    def __str__(self) -> str:
+        parts = [] if self.time is Time.NONE else [self.time.value]
+        return ", ".join([*parts, *self.columns]) or "nothing"
+
     def check(self, schema: pa.Schema) -> None:
         """Raises `InvalidRequest` unless rows of this schema can be partitioned so."""
         if self.time is not Time.NONE and self.time_column not in schema.names:
@@ -67,6 +74,20 @@ class Partitioning:
                 )
         if len(self.columns) == len(schema.names):
             raise InvalidRequest("partitionBy.columns has every column, so nothing is left for the files")
+
+    def check_folders(self, schema: pa.Schema) -> None:
+        """Raises `InvalidRequest` if a column has the name of a folder by time, which would hide it."""
+        for name in schema.names:
+            if name.casefold() in _TIME_FOLDERS[self.time]:
+                raise InvalidRequest(
+                    f"the column {name} has the name of the folders {name.casefold()}=… that "
+                    f"partitionBy.time makes, and readers would find the day or hour of the folder in it. "
+                    f"Leave the field out with value.schema, set partitionBy.time to none, or write to an "
+                    f"Iceberg table"
+                )
+
+
+_TIME_FOLDERS: Final = {Time.NONE: (), Time.DAY: ("date",), Time.HOUR: ("date", "hour")}
 
 
 def _can_name_folders(type_: pa.DataType) -> bool:
@@ -126,8 +147,22 @@ def folder_of(key: Key, by: Partitioning) -> str:
         if by.time is Time.HOUR:
             # Two digits, so that folders sort like the hours.
             parts.append(f"hour={at:%H}")
-    parts += [f"{_escaped(name)}={_text(value)}" for name, value in zip(by.columns, values, strict=True)]
+    parts += [_part(name, value) for name, value in zip(by.columns, values, strict=True)]
     return "/".join(parts)
+
+
+def longest_part(key: Key, by: Partitioning) -> str:
+    """The column with the longest folder name of this key, and the begin of its value, for people."""
+    columns = list(zip(reversed(by.columns), reversed(key), strict=False))
+    if not columns:
+        return "the time"
+    name, value = max(columns, key=lambda column: len(_part(*column).encode()))
+    text = _text(value)
+    return f"{name}={text[:SHOWN_MAX]}…" if len(text) > SHOWN_MAX else f"{name}={text}"
+
+
+def _part(name: str, value: object) -> str:
+    return f"{_escaped(name)}={_text(value)}"
 
 
 def _text(value: object) -> str:

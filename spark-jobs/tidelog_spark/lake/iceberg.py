@@ -12,7 +12,7 @@ are in a folder of their batch, which the driver removes.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -41,6 +41,7 @@ from tidelog_spark.lake.stores import Folder, ObjectStore, folder_at, split_url
 from tidelog_spark.lake.table_compaction import Merges
 from tidelog_spark.lake.table_expiry import Expiry
 from tidelog_spark.lake.table_files import PROPERTY, SUFFIX, data_files, home_of
+from tidelog_spark.lake.upkeep import Step
 from tidelog_spark.lake.writing import Shape, Written
 
 CATALOG_NAME: Final = "tidelog"
@@ -123,7 +124,8 @@ class IcebergTable:
     def open(self, schema: pa.Schema) -> Shape:
         """How rows become files of the table. Raises `InvalidRequest` if the table has other columns."""
         self._by.check(schema)
-        self._table = _load_or_create(self._catalog, self._name, schema, self._by)
+        self._table = _load_or_create(self._catalog, self._name, _optional(schema), self._by)
+        _check_required(self.table, schema)
         _add_columns(self.table, schema)
         _check_spec(self.table, self._by)
         arrow = schema_to_pyarrow(self.table.schema())
@@ -166,17 +168,27 @@ class IcebergTable:
         return known
 
     def complete(self, batch: int) -> None:
-        """Removes the files of attempts at the batch that can no longer be committed; then the upkeep."""
+        """Removes the files of attempts at the batch that can no longer be committed."""
         known = self.decided(batch)
         for attempt in self.folder.names(self._home(batch)):
             if known is not None and attempt != known.attempt:
                 self.folder.remove(f"{self._home(batch)}/{attempt}")
+
+    def upkeep(self) -> Iterator[Step]:
+        """Merges small files, and expires old snapshots."""
         if self._upkeep.compact:
-            # The first batch of a run looks at all partitions: an earlier run may have ended too early.
-            self._touched = Merges(self.folder, self._query, self._by).merge(self.table, self._touched)
+            yield Step(f"The merge of small files of the table {self._name}", self._merge)
         if self._upkeep.expire_older_than is not None:
             expiry = Expiry(self.folder, self._query, self._upkeep.expire_older_than)
-            expiry.expire(self.table.refresh(), self._now())
+            yield Step(
+                f"The expiry of old snapshots of the table {self._name}",
+                lambda: expiry.expire(self.table.refresh(), self._now()),
+            )
+
+    def _merge(self) -> None:
+        # The first batch of a run looks at all partitions: an earlier run may have ended too early.
+        merges = Merges(self.folder, self._query, self._by)
+        self._touched = merges.merge(self.table.refresh(), self._touched)
 
     def _home(self, batch: int) -> str:
         return f"{home_of(self._query)}/{batch}"
@@ -238,11 +250,35 @@ def _load_or_create(catalog: Catalog, name: str, schema: pa.Schema, by: Partitio
     return catalog.load_table(name)
 
 
+def _optional(schema: pa.Schema, required: Collection[str] = ()) -> pa.Schema:
+    """The schema with optional columns, so that a later run can leave each of them out.
+
+    Columns that the table requires already stay as they are in `schema`.
+    """
+    return pa.schema([field if field.name in required else field.with_nullable(True) for field in schema])
+
+
+def _required(table: Table) -> list[str]:
+    """The columns that other writers, or an earlier version of the job, have made required."""
+    return [field.name for field in table.schema().fields if field.required]
+
+
+def _check_required(table: Table, schema: pa.Schema) -> None:
+    """Raises `InvalidRequest` if rows of this schema lack a column that the table requires."""
+    missing = [name for name in _required(table) if name not in schema.names]
+    if missing:
+        raise InvalidRequest(
+            f"the table {'.'.join(table.name())} requires the column {', '.join(missing)}, and the rows of "
+            f"the job have none, so readers of the table would fail. Add it with source.options.columns or "
+            f"value.schema, or make the column optional in the table"
+        )
+
+
 def _add_columns(table: Table, schema: pa.Schema) -> None:
     """Adds the columns that the table lacks; raises `InvalidRequest` if a column has another type."""
     try:
         with table.update_schema() as update:
-            update.union_by_name(schema)
+            update.union_by_name(_optional(schema, _required(table)))
     except (ValueError, ValidationError) as error:
         raise InvalidRequest(
             f"the table {'.'.join(table.name())} has other columns than the rows: {error}"

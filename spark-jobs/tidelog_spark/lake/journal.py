@@ -2,6 +2,7 @@
 
     <folder>/_tidelog/<query>/staged/<batch>-<attempt>/…   files of a batch, not visible yet
     <folder>/_tidelog/<query>/plan-<batch>.json            which staged file becomes which visible file
+    <folder>/_tidelog/<query>/schema, partitioning         notes of `parquet`: columns and folders so far
 
 A batch has three steps: tasks stage its files, the driver writes the plan, the driver moves the files.
 The plan decides. Before it is there, a batch that runs again starts from nothing; after it, the batch only
@@ -74,6 +75,10 @@ class Journal:
         """The name of the file `number` of a batch, always the same."""
         name = f"{self._query[:8]}-{batch:08d}-{number:05d}.parquet"
         return f"{folder}/{name}" if folder else name
+
+    def has_batches(self) -> bool:
+        """Whether a batch was decided: the plan of the last one always stays."""
+        return bool(self._plans())
 
     def decided(self, batch: int) -> tuple[Decision, Moves] | None:
         """The plan of the batch, if there is one; raises `LakeConflict` if a later batch has one."""

@@ -13,13 +13,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 from pyarrow import fs
 
 from tidelog.errors import InvalidRequest
+
+NAME_BYTES_MAX: Final = 255
+"""What the file systems of Linux take as the name of a file or folder."""
+
+PATH_BYTES_MAX: Final = 4_095
+"""What Linux takes as a path."""
+
+KEY_BYTES_MAX: Final = 1_024
+"""What S3 takes as the key of an object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +50,9 @@ class Folder(Protocol):
     @property
     def url(self) -> str:
         """As the user wrote it."""
+
+    def too_long(self, path: str) -> str | None:
+        """Why no file can be at the path, such as "a name of 300 bytes, and …"; None: a file can be there."""
 
     def write(self, path: str) -> Any:
         """A context manager with a binary file to write; complete and durable when it is left."""
@@ -94,6 +106,15 @@ class LocalFolder:
 
     url: str
     root: Path
+
+    def too_long(self, path: str) -> str | None:
+        name = max(len(os.fsencode(part)) for part in path.split("/"))
+        if name > NAME_BYTES_MAX:
+            return f"a name of {name} bytes, and a file system takes {NAME_BYTES_MAX} at most"
+        whole = len(os.fsencode(self.root / path))
+        if whole > PATH_BYTES_MAX:
+            return f"a path of {whole} bytes, and Linux takes {PATH_BYTES_MAX} at most"
+        return None
 
     @contextmanager
     def write(self, path: str) -> Iterator[Any]:
@@ -171,6 +192,12 @@ class BucketFolder:
     root: str
     """bucket/prefix"""
     store: ObjectStore
+
+    def too_long(self, path: str) -> str | None:
+        key = len(f"{self.root}/{path}".partition("/")[2].encode())
+        if key > KEY_BYTES_MAX:
+            return f"a key of {key} bytes, and an object store takes {KEY_BYTES_MAX} at most"
+        return None
 
     @contextmanager
     def write(self, path: str) -> Iterator[Any]:
