@@ -133,7 +133,7 @@ def _wanted(schema: bytes, names: set[str]) -> _Wanted:
 
 @cache
 def _nothing() -> pa.StructArray:
-    """One row without fields. Made on demand: an array from Python values imports pandas, for half a second."""
+    """One row without fields. Made on demand: an array from Python values imports pandas, which is slow."""
     return pa.array([{}], pa.struct([]))
 
 
