@@ -255,7 +255,7 @@ class Report:
     lag: int | None = None
     offsets: Mapping[str, Mapping[str, int]] | None = None
     at: str = ""
-    """RFC 3339; empty: unknown."""
+    """Time of the run's end, or of its last batch while it runs. RFC 3339; empty: unknown."""
     message: str = ""
     """Its last words; empty while it runs."""
 

@@ -18,7 +18,7 @@ from tidelog_operator.plan.ingestions import (
     plan_ingestion,
 )
 from tidelog_operator.plan.owned import Owned
-from tidelog_operator.reporting.ingestion_status import ingestion_status
+from tidelog_operator.reporting.ingestion_status import OFFSETS_SHOWN_MAX, ingestion_status
 from tidelog_operator.resources.runs import continuous_hash, cron_job
 from tidelog_operator.resources.spark_files import files_map
 
@@ -299,6 +299,33 @@ def test_the_status_has_the_last_words_and_keeps_what_was_known() -> None:
     assert status["attempts"] == 3
     ready = status["conditions"][0]
     assert ready["message"] == "The run orders-1 failed. No broker answers."
+
+
+MANY = {"orders": {str(partition): 7 for partition in range(OFFSETS_SHOWN_MAX + 1)}}
+
+
+@pytest.mark.parametrize(
+    ("report", "offsets"),
+    [
+        (
+            Report(rows=6, lag=1, offsets={"orders": {"0": 9}}, at="2026-01-10T11:59:00Z"),
+            {"orders": {"0": 9}},
+        ),
+        (Report(rows=6, lag=1, offsets=MANY, at="2026-01-10T11:59:00Z"), None),
+        (Report(rows=6, lag=1, at="2026-01-10T11:59:00Z"), None),
+        (Report(rows=0, offsets={}), {"orders": {"0": 5}}),
+        (Report(message="OOMKilled"), {"orders": {"0": 5}}),
+        (Report(), {"orders": {"0": 5}}),
+    ],
+    ids=["new", "too many", "left out", "nothing written yet", "no numbers", "no report"],
+)
+def test_offsets_of_an_earlier_report_do_not_stay_beside_newer_rows(report: Report, offsets: Any) -> None:
+    found = planned(flow(), ended(flow(), finished=None))
+    before = {"rows": 5, "offsets": {"orders": {"0": 5}}}
+
+    status = ingestion_status(found, before, report, error="", now="2026-01-10T12:00:00Z")
+
+    assert status.get("offsets") == offsets
 
 
 def test_the_status_tells_a_failure_that_was_seen_after_the_next_run_began() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
@@ -31,6 +32,9 @@ def ingestion_status(
         "conditions": [timed(each, before, one.generation, now) for each in (ready, valid, running)],
         **{name: before[name] for name in KEPT if name in before},
     }
+    if _leaves_out_offsets(report):
+        # Those of an earlier report would stand beside rows and lag of this one.
+        status.pop("offsets", None)
     if decision.next_run is not None:
         status["nextRun"] = decision.next_run.strftime(TIME)
     if last is not None:
@@ -77,9 +81,21 @@ def _end_of(run: Run) -> Status:
 
 
 def _shown(report: Report) -> Status | None:
-    if not report.offsets or sum(len(one) for one in report.offsets.values()) > OFFSETS_SHOWN_MAX:
+    if not report.offsets or _too_many(report.offsets):
         return None
     return {stream: dict(one) for stream, one in report.offsets.items()}
+
+
+def _leaves_out_offsets(report: Report) -> bool:
+    """Whether a driver has written, and this report does not say up to where. A report with no offset in it
+    leaves nothing out: its run has written nothing, and the offsets of an earlier report still hold."""
+    if report.offsets is None:
+        return report.rows is not None or report.lag is not None or bool(report.at)
+    return _too_many(report.offsets)
+
+
+def _too_many(offsets: Mapping[str, Mapping[str, int]]) -> bool:
+    return sum(len(one) for one in offsets.values()) > OFFSETS_SHOWN_MAX
 
 
 def _words(run: Run) -> str:
