@@ -219,7 +219,7 @@ def test_a_wrong_configuration_is_not_tried_again_before_it_changes(plane: Contr
     end(plane, jobs(plane, "wrong")[0], 2, "sink.parquet: no such option.")
 
     ready = until_reason(plane, "wrong", "BadConfiguration")
-    assert ready["message"].endswith("before the spec changes. sink.parquet: no such option.")
+    assert ready["message"].endswith("then to false. sink.parquet: no such option.")
     assert len(jobs(plane, "wrong")) == 1
     plane.apply(ingestion("wrong", continuous=True, restart={"delay": "1ms"}, image="tidelog/spark:2"))
     wait_until(lambda: len(jobs(plane, "wrong")) == 2, "the changed spec has a driver")

@@ -240,6 +240,48 @@ def test_a_configuration_error_is_not_tried_again() -> None:
     assert (found.blocked, found.actions) == (True, ())
 
 
+def failed_with(*runs: Run) -> dict[str, Any]:
+    """The status that the operator writes after these runs of a continuous Ingestion."""
+    return ingestion_status(planned(flow(), *runs), {}, Report(), error="", now="2026-01-10T12:00:00Z")
+
+
+def test_suspending_and_resuming_tries_again_after_a_configuration_error() -> None:
+    older, run = ended(flow(), 6, ago_s=7200), ended(flow(), 7, code=2, ago_s=3600)
+    status = failed_with(older, run)
+    suspended = replace(flow(suspend=True), status=status)
+
+    assert stopped(planned(flow(suspend=True), older, run)) == [], "the status has its facts first"
+    assert stopped(planned(suspended, older, run)) == ["orders-7"]
+    assert begun(planned(flow(), older)) == ["orders-7"]
+    assert begun(planned(flow())) == ["orders-1"]
+
+
+def test_every_refused_run_is_deleted_because_the_spec_may_return_to_its_own() -> None:
+    runs = [ended(flow(), number, code=2, ago_s=100 - number) for number in (1, 2)]
+    suspended = replace(flow(suspend=True), status=failed_with(*runs))
+
+    assert stopped(planned(suspended, *runs)) == ["orders-1", "orders-2"]
+
+
+@pytest.mark.parametrize("present", ["deleting", "gone"])
+def test_the_status_keeps_the_facts_of_a_refused_run(present: str) -> None:
+    older, run = ended(flow(), 6, ago_s=7200), ended(flow(), 7, code=2, ago_s=3600)
+    before = failed_with(older, run)
+    suspended = replace(flow(suspend=True), status=before)
+    left = [older] if present == "gone" else [older, replace(run, deleting=True, pods=())]
+
+    status = ingestion_status(
+        planned(suspended, *left), before, Report(), error="", now="2026-01-10T12:00:00Z"
+    )
+
+    assert status["lastFailure"]["exitCode"] == 2
+    assert [status[name] for name in ("lastRun", "lastFailure")] == [
+        before[name] for name in ("lastRun", "lastFailure")
+    ]
+    assert "active" not in status
+    assert status["conditions"][0]["reason"] == "Suspended"
+
+
 def test_old_failed_runs_are_deleted_but_the_last_one_stays() -> None:
     runs = [ended(flow(), number, ago_s=100 - number, finished=NOW) for number in range(1, 6)]
 

@@ -73,8 +73,8 @@ class IngestionDecision:
     late_since: datetime | None = None
     """When a run was due that has not begun; None: none is late."""
     blocked: bool = False
-    """A continuous run that ended because of its configuration is not started again before the spec
-    changes."""
+    """A continuous run that ended because of its configuration is not started again before the spec changes,
+    or before it is suspended and resumed."""
     wake_at: datetime | None = None
     """When the plan may change without any event."""
 
@@ -228,8 +228,10 @@ def _continuous(
         for run in active
         if not run.deleting and (spec.suspend or run.scheduled or (valid and run.manifest != wanted))
     ]
-    old = _old(decision.runs, spec)
-    actions = (*decision.actions, *(_deleted("Job", one, run.name, run.uid) for run in (*stopped, *old)))
+    gone = {
+        run.uid: run for run in (*stopped, *_old(decision.runs, spec), *_refused(one, spec, decision.runs))
+    }
+    actions = (*decision.actions, *(_deleted("Job", one, run.name, run.uid) for run in gone.values()))
     decision = replace(decision, actions=actions)
     if active or spec.suspend or not valid:
         return decision
@@ -271,6 +273,28 @@ def _old(runs: Sequence[Run], spec: IngestionSpec) -> list[Run]:
     for succeeded, limit in ((True, spec.succeeded_kept), (False, spec.failed_kept)):
         kept |= {run.uid for run in [one for one in ended if one.succeeded is succeeded][-limit:]}
     return [run for run in ended if run.uid not in kept]
+
+
+def _refused(one: IngestionObject, spec: IngestionSpec, runs: Sequence[Run]) -> list[Run]:
+    """Returns the runs that ended because of their configuration, while `suspend` is true. Without them a
+    driver begins when `suspend` is false again: the cause may have been outside the spec."""
+    ended = [run for run in runs if not run.scheduled]
+    if not spec.suspend or not ended or ended[-1].active or ended[-1].exit_code != EXIT_CONFIGURATION:
+        return []
+    if not _is_recorded(one, ended[-1]):
+        # The status gets its facts first; this change of the status leads to the next plan.
+        return []
+    return [run for run in ended if not run.active and run.exit_code == EXIT_CONFIGURATION]
+
+
+def _is_recorded(one: IngestionObject, run: Run) -> bool:
+    """Whether the status has the end of this run."""
+    failure = one.status.get("lastFailure") or {}
+    return (
+        failure.get("name") == run.name
+        and "finishedAt" in failure
+        and read_time(failure["finishedAt"]) == run.finished
+    )
 
 
 # --- what prevents runs

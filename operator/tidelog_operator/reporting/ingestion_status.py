@@ -37,7 +37,7 @@ def ingestion_status(
         status.pop("offsets", None)
     if decision.next_run is not None:
         status["nextRun"] = decision.next_run.strftime(TIME)
-    if last is not None:
+    if last is not None and not _is_known(last, before.get("lastRun") or {}):
         status |= _facts(decision, last, report)
     succeeded = [run.finished for run in decision.runs if run.succeeded and run.finished is not None]
     if succeeded:
@@ -46,7 +46,7 @@ def ingestion_status(
     failed = next(
         (run for run in reversed(decision.runs) if run.finished is not None and not run.succeeded), None
     )
-    if failed is not None:
+    if failed is not None and not _is_known(failed, before.get("lastFailure") or {}):
         status["lastFailure"] = _end_of(failed)
     return status
 
@@ -66,6 +66,15 @@ def _facts(decision: IngestionDecision, last: Run, report: Report) -> Status:
     if report.at:
         facts["reportedAt"] = report.at
     return facts
+
+
+def _is_known(run: Run, known: Status) -> bool:
+    """Whether `known`, which the status has, is the end of a later run, or of this one before its Job was
+    deleted: its pod, which knew more, may be gone already."""
+    if run.finished is None or "finishedAt" not in known:
+        return False
+    ended = run.finished.strftime(TIME)
+    return bool(known["finishedAt"] > ended or (run.deleting and known["finishedAt"] == ended))
 
 
 def _end_of(run: Run) -> Status:
@@ -116,7 +125,7 @@ def _valid(decision: IngestionDecision, error: str) -> Status:
 
 def _running(decision: IngestionDecision, last: Run | None) -> Status:
     spec = decision.object.spec
-    if last is not None and last.active:
+    if last is not None and last.active and not (last.deleting and last.finished is not None):
         return _active(last)
     if spec is not None and spec.suspend:
         return condition("Running", False, "Suspended", "No run begins while suspend is true.")
@@ -124,7 +133,10 @@ def _running(decision: IngestionDecision, last: Run | None) -> Status:
         return condition("Running", False, decision.problem.reason, "No run begins: see the condition Valid.")
     if decision.blocked and last is not None:
         why = sentence(_words(last) or "The driver gave no reason")
-        message = f"The configuration is wrong, so no other driver begins before the spec changes. {why}"
+        message = (
+            "The configuration is wrong, so no other driver begins. Correct the spec. If the cause was "
+            f"outside the spec, set suspend to true and then to false. {why}"
+        )
         return condition("Running", False, "BadConfiguration", message)
     if decision.next_run is None:
         return condition("Running", False, "Starting", "A run is about to begin.")
