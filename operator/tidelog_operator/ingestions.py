@@ -278,6 +278,14 @@ class DriverPod:
     last_words: Report
     waiting_reason: str = ""
     """Why it does not run, in the words of Kubernetes. Empty: it runs or starts normally."""
+    ended: bool = False
+    """Whether its container has certainly ended. A pod on a lost node has not."""
+    ingestion: str = ""
+    """Name of the Ingestion that it was made for."""
+    owners: frozenset[str] = frozenset()
+    """Their uids."""
+    paths: frozenset[tuple[str, ...]] = frozenset()
+    """Identities of the paths that it writes to (`resources.path_claims`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -173,6 +173,10 @@ def test_the_younger_of_two_ingestions_with_one_checkpoint_does_not_run(plane: C
     message = until_reason(plane, "second", "CheckpointInUse")["message"]
     assert message.startswith("The older Ingestion first has the same checkpoint")
     plane.kubectl("delete", "ingestion", "first")
+    message = until_reason(plane, "second", "WaitingForDriver")["message"]
+    assert message.startswith("The CronJob first of the Ingestion first is not suspended.")
+    # No garbage collection runs here.
+    plane.kubectl("delete", "cronjob", "first")
     until_reason(plane, "second", "Scheduled")
 
 
@@ -210,6 +214,23 @@ def test_a_continuous_driver_that_ended_is_replaced_by_another_one(plane: Contro
         return "The run flow-1 failed. No broker answers." in events
 
     wait_until(told, "an event says why")
+
+
+def test_an_ingestion_that_is_created_again_waits_for_the_old_driver(plane: ControlPlane) -> None:
+    plane.apply(ingestion("again", continuous=True, checkpoint="/lake/_checkpoints/again"))
+    wait_until(lambda: len(jobs(plane, "again")) == 1, "the first driver is there")
+    old = jobs(plane, "again")[0]
+
+    plane.kubectl("delete", "ingestion", "again")
+    plane.apply(ingestion("again", continuous=True, checkpoint="/lake/_checkpoints/again"))
+
+    message = until_reason(plane, "again", "WaitingForDriver")["message"]
+    assert message.startswith("The Job again-1 of an earlier Ingestion again has not ended.")
+    assert [one["metadata"]["uid"] for one in jobs(plane, "again")] == [old["metadata"]["uid"]]
+    # No garbage collection runs here.
+    plane.kubectl("delete", "job", "again-1")
+    wait_until(lambda: len(jobs(plane, "again")) == 1, "the driver of the second Ingestion is there")
+    assert jobs(plane, "again")[0]["metadata"]["uid"] != old["metadata"]["uid"]
 
 
 def test_a_wrong_configuration_is_not_tried_again_before_it_changes(plane: ControlPlane) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,6 +12,8 @@ import pytest
 from support.kube.ingestions import ingestion_manifest
 from tidelog_operator import actions as do
 from tidelog_operator.ingestions import DriverPod, IngestionObject, Report, Run, read_ingestion
+from tidelog_operator.model import ObjectKey
+from tidelog_operator.plan.claimed_paths import Holder
 from tidelog_operator.plan.ingestions import (
     IngestionDecision,
     ObservedIngestion,
@@ -19,6 +22,7 @@ from tidelog_operator.plan.ingestions import (
 )
 from tidelog_operator.plan.owned import Owned
 from tidelog_operator.reporting.ingestion_status import OFFSETS_SHOWN_MAX, ingestion_status
+from tidelog_operator.resources.path_claims import path_claims
 from tidelog_operator.resources.runs import continuous_hash, cron_job
 from tidelog_operator.resources.spark_files import files_map
 
@@ -53,13 +57,27 @@ def ended(
     return replace(run, **facts)
 
 
-def planned(ingestion: IngestionObject, *runs: Run, **there: Any) -> IngestionDecision:
+def planned(
+    ingestion: IngestionObject, *runs: Run, holders: Sequence[Holder] = (), **there: Any
+) -> IngestionDecision:
     """`there`: objects that exist besides the ConfigMap, by kind."""
     assert ingestion.spec is not None
     files = {**files_map(ingestion, ingestion.spec)}
     objects = {("ConfigMap", "orders-ingestion"): files}
     objects |= {(kind, "orders"): manifest for kind, manifest in there.items()}
-    return plan_ingestion(ingestion, ObservedIngestion(Owned(objects), runs), AROUND, NOW)
+    return plan_ingestion(
+        ingestion, ObservedIngestion(Owned(objects), runs), replace(AROUND, holders=holders), NOW
+    )
+
+
+def holder(
+    of: IngestionObject, kind: str = "Job", name: str = "orders-1", *, owner: str = "an earlier uid"
+) -> Holder:
+    """`of`: the Ingestion that it was made for, as it was then."""
+    assert of.spec is not None
+    paths = frozenset(claim.identity for claim in path_claims(of, of.spec))
+    key = ObjectKey(of.key.namespace, name)
+    return Holder(kind, key, of.key, "2026-01-01T00:00:00Z", frozenset({owner}), paths)
 
 
 def begun(decision: IngestionDecision) -> list[str]:
@@ -327,6 +345,72 @@ def test_paths_are_shared_if_volume_and_path_inside_are_equal(theirs: Any, reaso
     )
 
     assert (found.problem.reason if found.problem else None) == reason
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("Job", "The Job orders-7 of an earlier Ingestion orders has not ended."),
+        ("Pod", "The pod orders-7 of an earlier Ingestion orders has not ended."),
+    ],
+)
+@pytest.mark.parametrize("when", [{"continuous": True}, {"schedule": "0 13 * * *"}], ids=["flow", "daily"])
+def test_a_deleted_ingestion_of_the_same_name_must_have_ended(
+    kind: str, words: str, when: dict[str, Any]
+) -> None:
+    again = one(**when)
+
+    found = planned(again, holders=[holder(again, kind, "orders-7")])
+
+    assert [action for action in found.actions if not isinstance(action, do.DeleteObject)] == []
+    assert found.problem is not None
+    assert (found.problem.reason, found.problem.message.startswith(words)) == ("WaitingForDriver", True)
+
+
+def test_an_ingestion_waits_for_the_driver_of_another_one_that_is_gone() -> None:
+    gone = read_ingestion(ingestion_manifest("older", checkpoint="/lake/_checkpoints/orders"))
+
+    found = planned(flow(), holders=[holder(gone, "Pod", "older-3-x")])
+
+    assert begun(found) == []
+    assert found.problem is not None
+    assert "The pod older-3-x of the Ingestion older has not ended." in found.problem.message
+    assert "the same checkpoint, /lake/_checkpoints/orders." in found.problem.message
+    elsewhere = {"checkpoint": "/lake/_checkpoints/other", "sink": {"parquet": {"path": "/lake/other"}}}
+    assert begun(planned(flow(**elsewhere), holders=[holder(gone)])) == ["orders-1"]
+
+
+@pytest.mark.parametrize("kind", ["Job", "Pod", "CronJob"])
+def test_an_older_ingestion_that_takes_a_younger_ones_checkpoint_waits(kind: str) -> None:
+    shared = {"checkpoint": "/lake/_checkpoints/shared"}
+    younger = read_ingestion(ingestion_manifest("younger", 5, **shared))
+
+    found = planned(flow(**shared), holders=[holder(younger, kind, "younger-1")])
+
+    assert begun(found) == []
+    assert found.problem is not None
+    assert found.problem.reason == "WaitingForDriver"
+
+
+def test_a_suspended_ingestion_waits_for_no_driver() -> None:
+    assert planned(flow(suspend=True), holders=[holder(flow())]).problem is None
+
+
+def test_the_own_runs_of_an_ingestion_hold_nothing_against_it() -> None:
+    run = ended(flow(), finished=None)
+    mine = [
+        holder(flow(), "Job", "orders-1", owner=flow().uid),
+        holder(flow(), "Pod", "orders-1-x", owner=run.uid),
+    ]
+
+    assert planned(flow(), run, holders=mine).problem is None
+
+
+def test_the_pod_of_a_job_that_is_not_seen_yet_does_not_suspend_the_cron_job() -> None:
+    daily = one(schedule="0 13 * * *")
+    seen = replace(holder(daily, "Pod", "orders-29-x"), created="2026-01-10T11:00:00Z")
+
+    assert planned(daily, holders=[seen], CronJob=existing(daily)).actions == ()
 
 
 def test_the_status_has_the_last_words_and_keeps_what_was_known() -> None:

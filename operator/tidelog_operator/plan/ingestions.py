@@ -23,7 +23,7 @@ from tidelog_operator.ingestions import (
     read_time,
 )
 from tidelog_operator.model import Manifest, ObjectKey
-from tidelog_operator.plan.claimed_paths import conflict_of
+from tidelog_operator.plan.claimed_paths import Holder, conflict_of, waits_for
 from tidelog_operator.plan.cron import Schedule, ScheduleError, read_schedule, read_zone
 from tidelog_operator.plan.owned import Owned
 from tidelog_operator.resources.runs import continuous_hash, continuous_job, cron_job, scheduled_hash
@@ -57,6 +57,8 @@ class Surroundings:
     streams: frozenset[str] | None = None
     """Names of the streams on the brokers; None: no broker answers."""
     has_cluster: bool = True
+    holders: Sequence[Holder] = ()
+    """Drivers that run or may run, of all Ingestions, also of those that are gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,7 @@ def plan_ingestion(
         return replace(
             decision, actions=_suspended(one, observed), problem=Problem("Invalid", one.unreadable)
         )
-    problem = _problem(one, spec, around, now)
+    problem = _problem(one, spec, around, now) or _other_driver(one, spec, observed, around)
     decision = replace(decision, problem=problem)
     files = files_map(one, spec)
     # A problem keeps the files as they are too: a run that has begun may start another driver with them.
@@ -228,10 +230,10 @@ def _continuous(
         for run in active
         if not run.deleting and (spec.suspend or run.scheduled or (valid and run.manifest != wanted))
     ]
-    gone = {
+    deleted = {
         run.uid: run for run in (*stopped, *_old(decision.runs, spec), *_refused(one, spec, decision.runs))
     }
-    actions = (*decision.actions, *(_deleted("Job", one, run.name, run.uid) for run in gone.values()))
+    actions = (*decision.actions, *(_deleted("Job", one, run.name, run.uid) for run in deleted.values()))
     decision = replace(decision, actions=actions)
     if active or spec.suspend or not valid:
         return decision
@@ -323,6 +325,17 @@ def _problem(
                 "source.streams.",
             )
     return None
+
+
+def _other_driver(
+    one: IngestionObject, spec: IngestionSpec, observed: ObservedIngestion, around: Surroundings
+) -> Problem | None:
+    if spec.suspend:
+        return None
+    there = observed.cron_job(one)
+    mine = {one.uid, *(run.uid for run in observed.runs)} | ({there["metadata"]["uid"]} if there else set())
+    why = waits_for(one, spec, frozenset(mine), around.holders)
+    return Problem("WaitingForDriver", why) if why else None
 
 
 def _wrong_schedule(timetable: Timetable, now: datetime) -> Problem | None:

@@ -21,6 +21,7 @@ STUCK: Final = frozenset({"Conflict", "Invalid", "WaitingForBrokers", "VolumeLos
     "StreamNotFound",
     "CheckpointInUse",
     "SinkInUse",
+    "WaitingForDriver",
     "UnknownTimeZone",
     "InvalidSchedule",
     "NeverDue",
