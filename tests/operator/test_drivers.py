@@ -101,9 +101,16 @@ def test_a_text_that_is_no_report_is_the_message() -> None:
     assert read_report('["rows"]').message == '["rows"]'
 
 
+def test_a_report_says_since_when_there_is_no_executor() -> None:
+    found = read_report('{"noExecutorSince": "2026-01-01T00:00:00.000Z", "lastBatchAt": null}')
+
+    assert found == Report(no_executor_since="2026-01-01T00:00:00.000Z")
+
+
 def test_a_report_with_strange_values_is_read_as_far_as_possible() -> None:
     found = read_report(
-        '{"rows": -1, "lag": "much", "offsets": {"orders": 3}, "finishedAt": null, "message": "x"}'
+        '{"rows": -1, "lag": "much", "offsets": {"orders": 3}, "finishedAt": null, "lastBatchAt": "noon", '
+        '"noExecutorSince": 3, "message": "x"}'
     )
 
     assert found == Report(message="x")

@@ -427,6 +427,40 @@ def test_the_status_has_the_last_words_and_keeps_what_was_known() -> None:
     assert ready["message"] == "The run orders-1 failed. No broker answers."
 
 
+@pytest.mark.parametrize(
+    ("report", "ready", "words"),
+    [
+        (
+            Report(no_executor_since="2026-01-10T11:49:59.500Z"),
+            ("NoExecutor", "False"),
+            "since 2026-01-10T11:49",
+        ),
+        (Report(no_executor_since="2026-01-10T11:59:00Z"), ("Running", "True"), "is running."),
+        (Report(at="2026-01-10T11:49:00Z"), ("Running", "True"), "no batch since 2026-01-10T11:49:00Z"),
+        (Report(at="2026-01-10T11:59:00.123Z"), ("Running", "True"), "is running."),
+        (Report(), ("Running", "True"), "no batch since 2026-01-10T11:00:00Z"),
+    ],
+    ids=["no executor", "no executor yet", "idle", "working", "no report"],
+)
+@pytest.mark.parametrize("when", [{"continuous": True}, {"schedule": "0 13 * * *"}], ids=["flow", "daily"])
+def test_a_run_that_makes_no_progress_says_where_to_look(
+    when: dict[str, Any], report: Report, ready: tuple[str, str], words: str
+) -> None:
+    run = ended(flow(), finished=None, scheduled="schedule" in when)
+    run = replace(run, pods=[replace(run.pods[0], running=True, exit_code=None)])
+    ingestion = one(**when)
+    there = {"CronJob": existing(ingestion)} if "schedule" in when else {}
+
+    status = ingestion_status(
+        planned(ingestion, run, **there), {}, report, error="", now="2026-01-10T12:00:00Z"
+    )
+
+    found, _, running = status["conditions"]
+    assert (found["reason"], found["status"]) == ready
+    assert words in found["message"]
+    assert running["status"] == "True"
+
+
 MANY = {"orders": {str(partition): 7 for partition in range(OFFSETS_SHOWN_MAX + 1)}}
 
 

@@ -27,6 +27,7 @@ STUCK: Final = frozenset({"Conflict", "Invalid", "WaitingForBrokers", "VolumeLos
     "NeverDue",
     "BadConfiguration",
     "NotStarted",
+    "NoExecutor",
     "Late",
 }
 """Reasons of conditions in which the operator waits for a user's change, or until it is certain."""

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
-from tidelog_operator.ingestions import EXIT_CONFIGURATION, DriverPod, Report, Run
+from tidelog_operator.ingestions import EXIT_CONFIGURATION, DriverPod, Report, Run, read_time
 from tidelog_operator.model import Manifest
 from tidelog_operator.plan.ingestions import IngestionDecision
 from tidelog_operator.reporting.conditions import Status, condition, sentence, timed
+from tidelog_operator.resources.naming import INGESTION_LABEL, NAME_LABEL
+from tidelog_operator.resources.spark_files import EXECUTOR_APP
 
 TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
 OFFSETS_SHOWN_MAX: Final = 500
@@ -18,6 +20,11 @@ OFFSETS_SHOWN_MAX: Final = 500
 KEPT: Final = ("lastRun", "lastSuccess", "lastFailure", "rows", "lag", "offsets", "reportedAt", "attempts")
 """Facts that stay in the status when nothing newer is known."""
 
+EXECUTORS: Final = f"{NAME_LABEL}={EXECUTOR_APP}"
+
+IDLE_SECONDS: Final = 600.0
+"""After this time without a batch, or without an executor, the conditions of a run say so."""
+
 
 def ingestion_status(
     decision: IngestionDecision, before: Manifest, report: Report, *, error: str, now: str
@@ -25,7 +32,7 @@ def ingestion_status(
     """Returns the new status; `before` is the previous one. `report`: of the driver that runs, or of the last
     one. `error`: of an action, which is tried again; empty: none. `now`: RFC 3339."""
     one, last = decision.object, decision.runs[-1] if decision.runs else None
-    valid, running = _valid(decision, error), _running(decision, last)
+    valid, running = _valid(decision, error), _running(decision, last, report, now)
     ready = _ready(decision, valid, running, last)
     status: Status = {
         "observedGeneration": one.generation,
@@ -123,10 +130,10 @@ def _valid(decision: IngestionDecision, error: str) -> Status:
     return condition("Valid", True, "Valid", "The spec can be fulfilled.")
 
 
-def _running(decision: IngestionDecision, last: Run | None) -> Status:
+def _running(decision: IngestionDecision, last: Run | None, report: Report, now: str) -> Status:
     spec = decision.object.spec
     if last is not None and last.active and not (last.deleting and last.finished is not None):
-        return _active(last)
+        return _active(decision, last, report, now)
     if spec is not None and spec.suspend:
         return condition("Running", False, "Suspended", "No run begins while suspend is true.")
     if decision.problem is not None:
@@ -148,7 +155,7 @@ def _running(decision: IngestionDecision, last: Run | None) -> Status:
     return condition("Running", False, "Idle", f"The next run begins at {when}.")
 
 
-def _active(run: Run) -> Status:
+def _active(decision: IngestionDecision, run: Run, report: Report, now: str) -> Status:
     if run.deleting:
         return condition("Running", False, "Stopping", f"The driver of {run.name} is being stopped.")
     pod = run.pods[-1] if run.pods else None
@@ -156,13 +163,39 @@ def _active(run: Run) -> Status:
         message = f"The Job {run.name} has no pod yet. `kubectl describe job {run.name}` says why."
         return condition("Running", False, "NotStarted", message)
     if pod.running:
-        return condition("Running", True, "Running", f"The driver {pod.name} is running.")
+        return _at_work(decision.object.key.name, pod, report, now)
     if pod.waiting_reason:
         message = sentence(f"The driver {pod.name} does not start: {pod.waiting_reason}")
         return condition("Running", False, "NotStarted", message)
     if pod.exit_code is not None:
         return condition("Running", False, "Retrying", _failed(pod, "Another driver follows."))
     return condition("Running", False, "Starting", f"The driver {pod.name} is starting.")
+
+
+def _at_work(ingestion: str, pod: DriverPod, report: Report, now: str) -> Status:
+    """A run without an executor never ends, and Kubernetes begins no other run beside it. A run without a
+    batch may lack records, or work on a large batch."""
+    if report.no_executor_since and _is_long_ago(report.no_executor_since, now):
+        since, labels = report.no_executor_since, f"{INGESTION_LABEL}={ingestion}"
+        message = (
+            f"The driver {pod.name} is running, but it has no executor since {since}, so it writes nothing, "
+            f"and no other run begins. `kubectl get pods --selector {labels},{EXECUTORS}` shows executors, "
+            "and `kubectl describe` of one that is Pending says why it does not start. If there is none, the "
+            "driver's log says why: for example a quota."
+        )
+        return condition("Running", True, "NoExecutor", message)
+    since = report.at or pod.created
+    if not _is_long_ago(since, now):
+        return condition("Running", True, "Running", f"The driver {pod.name} is running.")
+    message = (
+        f"The driver {pod.name} is running. It has finished no batch since {since}: there are no records to "
+        "write, or a batch is large, or the driver hangs. Its log says more."
+    )
+    return condition("Running", True, "Running", message)
+
+
+def _is_long_ago(time: str, now: str) -> bool:
+    return (read_time(now) - read_time(time)).total_seconds() >= IDLE_SECONDS
 
 
 def _failed(pod: DriverPod, then: str) -> str:
@@ -175,7 +208,14 @@ def _ready(decision: IngestionDecision, valid: Status, running: Status, last: Ru
     spec = decision.object.spec
     if valid["status"] == "False":
         return {**valid, "type": "Ready"}
-    if running["reason"] in ("Suspended", "BadConfiguration", "NotStarted", "Retrying", "Stopping"):
+    if running["reason"] in (
+        "Suspended",
+        "BadConfiguration",
+        "NotStarted",
+        "NoExecutor",
+        "Retrying",
+        "Stopping",
+    ):
         return {**running, "type": "Ready", "status": "False"}
     if decision.late_since is not None:
         due = decision.late_since.strftime(TIME)
