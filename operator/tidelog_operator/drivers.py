@@ -69,7 +69,19 @@ class Drivers:
             async with session.get(f"http://{host}:{self._port}/report") as answer:
                 if answer.status != HTTP_OK:
                     return None
-                body = await answer.content.read(REPORT_BYTES_MAX)
+                body = await _whole(answer.content)
         except (aiohttp.ClientError, TimeoutError, OSError):
             return None
-        return read_report(body.decode("utf-8", "replace"))
+        return None if body is None else read_report(body.decode("utf-8", "replace"))
+
+
+async def _whole(content: aiohttp.StreamReader) -> bytes | None:
+    """Returns the whole body; None: it is longer than `REPORT_BYTES_MAX`. A part of a report would be read
+    as a text that is no report."""
+    body = bytearray()
+    # One read returns what has arrived, and a long report arrives in several pieces.
+    async for piece in content.iter_any():
+        body += piece
+        if len(body) > REPORT_BYTES_MAX:
+            return None
+    return bytes(body)

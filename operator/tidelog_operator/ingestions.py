@@ -255,9 +255,11 @@ class Report:
     lag: int | None = None
     offsets: Mapping[str, Mapping[str, int]] | None = None
     at: str = ""
-    """RFC 3339; empty: unknown."""
+    """Time of the run's end, or of its last batch while it runs. RFC 3339; empty: unknown."""
     message: str = ""
     """Its last words; empty while it runs."""
+    no_executor_since: str = ""
+    """Since when the job has no executor and needs one. RFC 3339; empty: it has one, or needs none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,6 +280,14 @@ class DriverPod:
     last_words: Report
     waiting_reason: str = ""
     """Why it does not run, in the words of Kubernetes. Empty: it runs or starts normally."""
+    ended: bool = False
+    """Whether its container has certainly ended. A pod on a lost node has not."""
+    ingestion: str = ""
+    """Name of the Ingestion that it was made for."""
+    owners: frozenset[str] = frozenset()
+    """Their uids."""
+    paths: frozenset[tuple[str, ...]] = frozenset()
+    """Identities of the paths that it writes to (`resources.path_claims`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,13 +350,23 @@ def read_report(text: str) -> Report:
         rows=_count(found.get("rows")),
         lag=_count(found.get("lag")),
         offsets=_offsets(found.get("offsets")),
-        at=next((found[key] for key in ("finishedAt", "lastBatchAt") if isinstance(found.get(key), str)), ""),
+        at=_time(found.get("finishedAt")) or _time(found.get("lastBatchAt")),
         message=_shortened(str(found.get("message") or "")),
+        no_executor_since=_time(found.get("noExecutorSince")),
     )
 
 
 def _count(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def _time(value: object) -> str:
+    """Returns the time if it is one; else an empty text."""
+    try:
+        read_time(value if isinstance(value, str) else "")
+    except ValueError:
+        return ""
+    return str(value)
 
 
 def _offsets(value: object) -> Mapping[str, Mapping[str, int]] | None:

@@ -14,7 +14,7 @@ from tidelog_operator.apply import Applier
 from tidelog_operator.drivers import Drivers
 from tidelog_operator.ingestions import IngestionObject, Report, Run
 from tidelog_operator.kubernetes.api import Kube
-from tidelog_operator.kubernetes.jobs import read_run
+from tidelog_operator.kubernetes.jobs import read_holders, read_run
 from tidelog_operator.kubernetes.objects import Objects
 from tidelog_operator.model import CustomResource, Manifest, ObjectKey
 from tidelog_operator.plan.ingestions import (
@@ -97,7 +97,8 @@ class IngestionReconciler:
     def _plan(self, streams: frozenset[str] | None) -> list[IngestionDecision]:
         objects, now = self._objects, self._now()
         has_cluster = self.key in objects.clusters or self.key in objects.unreadable_clusters
-        around = Surroundings(list(objects.ingestions.values()), streams, has_cluster)
+        ingestions = list(objects.ingestions.values())
+        around = Surroundings(ingestions, streams, has_cluster, read_holders(objects))
         return [
             plan_ingestion(one, self._observed(one), around, now) for one in objects.ingestions_of(self.key)
         ]

@@ -122,8 +122,8 @@ def test_every_reason_of_a_condition_has_an_entry_in_the_section_of_its_object(
 
 def test_every_reason_of_an_ingestion_has_an_entry() -> None:
     said = sources()
-    plan = said["plan/ingestions.py"], said["plan/claimed_paths.py"]
-    asked = ((text, name, at) for text in plan for name, at in (("Problem", 0), ("_Claim", 1)))
+    plan = said["plan/ingestions.py"], said["resources/path_claims.py"]
+    asked = ((text, name, at) for text in plan for name, at in (("Problem", 0), ("PathClaim", 1)))
     reasons = (call.args[at] for text, name, at in asked for call in calls(text, name))
     problems = {str(one.value) for one in reasons if isinstance(one, ast.Constant)}
 

@@ -168,6 +168,24 @@ def test_a_reader_never_finds_half_a_report(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["report.json"]
 
 
+def test_the_report_says_since_when_there_is_no_executor(tmp_path: Path) -> None:
+    report = Report(tmp_path / "report.json")
+
+    def noted(count: int) -> str | None:
+        report.note_executors(count)
+        if not (tmp_path / "report.json").exists():
+            return None
+        since = json.loads((tmp_path / "report.json").read_text())["noExecutorSince"]
+        assert since is None or isinstance(since, str)
+        return since
+
+    assert noted(2) is None
+    first = noted(0)
+    assert first is not None
+    assert noted(0) == first, "it is the time since when"
+    assert noted(1) is None
+
+
 def test_lag_counts_what_is_behind_the_position_also_in_new_partitions() -> None:
     def offsets(**partitions: int) -> str:
         places = {number[1:]: {"first": 0, "offset": offset} for number, offset in partitions.items()}

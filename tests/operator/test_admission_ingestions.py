@@ -21,6 +21,10 @@ PROTOBUF = {"format": "protobuf", "message": "shop.Order", "descriptorFile": "/l
 REST = {"type": "rest", "uri": "http://catalog:8181"}
 
 
+def warehouse(path: str, **catalog: str) -> Spec:
+    return {"iceberg": {"table": "a.b", "catalog": {"type": "sql", **catalog, "warehouse": path}}}
+
+
 @pytest.mark.parametrize(
     ("spec", "sentence"),
     [
@@ -39,6 +43,9 @@ REST = {"type": "rest", "uri": "http://catalog:8181"}
         ({"continuous": True, "timeZone": "UTC"}, "timeZone belongs to schedule, which is not set"),
         ({"trigger": {"interval": "60s"}}, "trigger belongs to continuous: true"),
         ({"continuous": True, "trigger": {"interval": "often"}}, "spec.trigger.interval: Invalid value"),
+        ({"continuous": True, "trigger": {"interval": "0s"}}, "trigger.interval must be from 1ms to 24h"),
+        ({"continuous": True, "trigger": {"interval": "86401s"}}, "trigger.interval must be from 1ms to 24h"),
+        ({"continuous": True, "trigger": {"interval": "99999999h"}}, "trigger.interval must be from 1ms to"),
         ({"restart": {"delay": "1s"}}, "restart belongs to continuous: true"),
         ({"continuous": True, "retries": 1}, "retries belongs to schedule"),
         ({"continuous": True, "activeDeadlineSeconds": 5}, "activeDeadlineSeconds belongs to schedule"),
@@ -59,6 +66,23 @@ REST = {"type": "rest", "uri": "http://catalog:8181"}
         ({"sink": {"iceberg": {"table": "orders", "catalog": REST}}}, "spec.sink.iceberg.table: Invalid"),
         ({"sink": {"iceberg": {"table": "a.b", "catalog": {"type": "rest"}}}}, "type rest needs uri"),
         ({"sink": {"iceberg": {"table": "a.b", "catalog": {"type": "sql"}}}}, "type sql needs warehouse"),
+        ({"sink": warehouse("/tmp/wh")}, "warehouse is in the file system of the driver"),
+        ({"sink": warehouse("wh")}, "warehouse is in the file system of the driver"),
+        ({"sink": warehouse("/tmp/wh", **REST)}, "warehouse is in the file system of the driver"),
+        ({"sink": warehouse("file:///lake/wh")}, "catalog.warehouse is a file: URL. Give the path alone"),
+        (
+            {"sink": warehouse("s3://lake/wh", uri="sqlite:////tmp/catalog.db")},
+            "sink.iceberg.catalog.uri names a file of SQLite in the file system of the driver",
+        ),
+        ({"sink": {"parquet": {"path": "file:///tmp/x"}}}, "path is a file: URL. Give the path alone"),
+        ({"checkpoint": "file:///lake/x"}, "checkpoint is a file: URL. Give the path alone"),
+        (
+            {
+                "value": {"format": "json", "schema": "id bigint", "badRecords": "deadLetter"},
+                "deadLetter": {"path": "file:///lake/dead"},
+            },
+            "path is a file: URL. Give the path alone",
+        ),
         ({"sink": {"parquet": {"path": "lake"}}}, "path must be absolute or a URI"),
         ({"sink": {"parquet": {"path": "/data/x"}}}, "sink.parquet.path is in the file system of the driver"),
         ({"sink": {"parquet": {**PARQUET, "compactSmallFiles": True}}}, "compactSmallFiles needs a path on"),
@@ -133,6 +157,12 @@ def test_the_cluster_of_an_ingestion_cannot_change(plane: ControlPlane) -> None:
             "trigger": {"interval": "500ms"},
             "restart": {"delay": "1s", "delayMax": "1m30s", "resetAfter": "1h"},
         },
+        {"continuous": True, "trigger": {"interval": "24h"}},
+        {"continuous": True, "trigger": {"interval": "86400000ms"}},
+        {"sink": warehouse("/lake/wh")},
+        {"sink": warehouse("s3://lake/wh", uri="sqlite:////lake/catalog.db")},
+        {"sink": warehouse("s3://lake/wh", uri="postgresql+psycopg2://db/catalog")},
+        {"sink": warehouse("production", **REST)},
         {"source": {"pattern": "orders\\..*", "start": "2026-01-31T00:00:00+01:00"}},
         {
             "sink": {"parquet": {**PARQUET, "compactSmallFiles": True, "partitionBy": {"time": "day"}}},

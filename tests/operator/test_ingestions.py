@@ -173,6 +173,10 @@ def test_the_younger_of_two_ingestions_with_one_checkpoint_does_not_run(plane: C
     message = until_reason(plane, "second", "CheckpointInUse")["message"]
     assert message.startswith("The older Ingestion first has the same checkpoint")
     plane.kubectl("delete", "ingestion", "first")
+    message = until_reason(plane, "second", "WaitingForDriver")["message"]
+    assert message.startswith("The CronJob first of the Ingestion first is not suspended.")
+    # No garbage collection runs here.
+    plane.kubectl("delete", "cronjob", "first")
     until_reason(plane, "second", "Scheduled")
 
 
@@ -212,6 +216,23 @@ def test_a_continuous_driver_that_ended_is_replaced_by_another_one(plane: Contro
     wait_until(told, "an event says why")
 
 
+def test_an_ingestion_that_is_created_again_waits_for_the_old_driver(plane: ControlPlane) -> None:
+    plane.apply(ingestion("again", continuous=True, checkpoint="/lake/_checkpoints/again"))
+    wait_until(lambda: len(jobs(plane, "again")) == 1, "the first driver is there")
+    old = jobs(plane, "again")[0]
+
+    plane.kubectl("delete", "ingestion", "again")
+    plane.apply(ingestion("again", continuous=True, checkpoint="/lake/_checkpoints/again"))
+
+    message = until_reason(plane, "again", "WaitingForDriver")["message"]
+    assert message.startswith("The Job again-1 of an earlier Ingestion again has not ended.")
+    assert [one["metadata"]["uid"] for one in jobs(plane, "again")] == [old["metadata"]["uid"]]
+    # No garbage collection runs here.
+    plane.kubectl("delete", "job", "again-1")
+    wait_until(lambda: len(jobs(plane, "again")) == 1, "the driver of the second Ingestion is there")
+    assert jobs(plane, "again")[0]["metadata"]["uid"] != old["metadata"]["uid"]
+
+
 def test_a_wrong_configuration_is_not_tried_again_before_it_changes(plane: ControlPlane) -> None:
     plane.apply(ingestion("wrong", continuous=True, restart={"delay": "1ms"}))
     wait_until(lambda: len(jobs(plane, "wrong")) == 1, "the first driver is there")
@@ -219,7 +240,7 @@ def test_a_wrong_configuration_is_not_tried_again_before_it_changes(plane: Contr
     end(plane, jobs(plane, "wrong")[0], 2, "sink.parquet: no such option.")
 
     ready = until_reason(plane, "wrong", "BadConfiguration")
-    assert ready["message"].endswith("before the spec changes. sink.parquet: no such option.")
+    assert ready["message"].endswith("then to false. sink.parquet: no such option.")
     assert len(jobs(plane, "wrong")) == 1
     plane.apply(ingestion("wrong", continuous=True, restart={"delay": "1ms"}, image="tidelog/spark:2"))
     wait_until(lambda: len(jobs(plane, "wrong")) == 2, "the changed spec has a driver")

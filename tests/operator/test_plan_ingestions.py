@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,6 +12,8 @@ import pytest
 from support.kube.ingestions import ingestion_manifest
 from tidelog_operator import actions as do
 from tidelog_operator.ingestions import DriverPod, IngestionObject, Report, Run, read_ingestion
+from tidelog_operator.model import ObjectKey
+from tidelog_operator.plan.claimed_paths import Holder
 from tidelog_operator.plan.ingestions import (
     IngestionDecision,
     ObservedIngestion,
@@ -18,7 +21,8 @@ from tidelog_operator.plan.ingestions import (
     plan_ingestion,
 )
 from tidelog_operator.plan.owned import Owned
-from tidelog_operator.reporting.ingestion_status import ingestion_status
+from tidelog_operator.reporting.ingestion_status import OFFSETS_SHOWN_MAX, ingestion_status
+from tidelog_operator.resources.path_claims import path_claims
 from tidelog_operator.resources.runs import continuous_hash, cron_job
 from tidelog_operator.resources.spark_files import files_map
 
@@ -53,13 +57,27 @@ def ended(
     return replace(run, **facts)
 
 
-def planned(ingestion: IngestionObject, *runs: Run, **there: Any) -> IngestionDecision:
+def planned(
+    ingestion: IngestionObject, *runs: Run, holders: Sequence[Holder] = (), **there: Any
+) -> IngestionDecision:
     """`there`: objects that exist besides the ConfigMap, by kind."""
     assert ingestion.spec is not None
     files = {**files_map(ingestion, ingestion.spec)}
     objects = {("ConfigMap", "orders-ingestion"): files}
     objects |= {(kind, "orders"): manifest for kind, manifest in there.items()}
-    return plan_ingestion(ingestion, ObservedIngestion(Owned(objects), runs), AROUND, NOW)
+    return plan_ingestion(
+        ingestion, ObservedIngestion(Owned(objects), runs), replace(AROUND, holders=holders), NOW
+    )
+
+
+def holder(
+    of: IngestionObject, kind: str = "Job", name: str = "orders-1", *, owner: str = "an earlier uid"
+) -> Holder:
+    """`of`: the Ingestion that it was made for, as it was then."""
+    assert of.spec is not None
+    paths = frozenset(claim.identity for claim in path_claims(of, of.spec))
+    key = ObjectKey(of.key.namespace, name)
+    return Holder(kind, key, of.key, "2026-01-01T00:00:00Z", frozenset({owner}), paths)
 
 
 def begun(decision: IngestionDecision) -> list[str]:
@@ -240,6 +258,48 @@ def test_a_configuration_error_is_not_tried_again() -> None:
     assert (found.blocked, found.actions) == (True, ())
 
 
+def failed_with(*runs: Run) -> dict[str, Any]:
+    """The status that the operator writes after these runs of a continuous Ingestion."""
+    return ingestion_status(planned(flow(), *runs), {}, Report(), error="", now="2026-01-10T12:00:00Z")
+
+
+def test_suspending_and_resuming_tries_again_after_a_configuration_error() -> None:
+    older, run = ended(flow(), 6, ago_s=7200), ended(flow(), 7, code=2, ago_s=3600)
+    status = failed_with(older, run)
+    suspended = replace(flow(suspend=True), status=status)
+
+    assert stopped(planned(flow(suspend=True), older, run)) == [], "the status has its facts first"
+    assert stopped(planned(suspended, older, run)) == ["orders-7"]
+    assert begun(planned(flow(), older)) == ["orders-7"]
+    assert begun(planned(flow())) == ["orders-1"]
+
+
+def test_every_refused_run_is_deleted_because_the_spec_may_return_to_its_own() -> None:
+    runs = [ended(flow(), number, code=2, ago_s=100 - number) for number in (1, 2)]
+    suspended = replace(flow(suspend=True), status=failed_with(*runs))
+
+    assert stopped(planned(suspended, *runs)) == ["orders-1", "orders-2"]
+
+
+@pytest.mark.parametrize("present", ["deleting", "gone"])
+def test_the_status_keeps_the_facts_of_a_refused_run(present: str) -> None:
+    older, run = ended(flow(), 6, ago_s=7200), ended(flow(), 7, code=2, ago_s=3600)
+    before = failed_with(older, run)
+    suspended = replace(flow(suspend=True), status=before)
+    left = [older] if present == "gone" else [older, replace(run, deleting=True, pods=())]
+
+    status = ingestion_status(
+        planned(suspended, *left), before, Report(), error="", now="2026-01-10T12:00:00Z"
+    )
+
+    assert status["lastFailure"]["exitCode"] == 2
+    assert [status[name] for name in ("lastRun", "lastFailure")] == [
+        before[name] for name in ("lastRun", "lastFailure")
+    ]
+    assert "active" not in status
+    assert status["conditions"][0]["reason"] == "Suspended"
+
+
 def test_old_failed_runs_are_deleted_but_the_last_one_stays() -> None:
     runs = [ended(flow(), number, ago_s=100 - number, finished=NOW) for number in range(1, 6)]
 
@@ -287,6 +347,72 @@ def test_paths_are_shared_if_volume_and_path_inside_are_equal(theirs: Any, reaso
     assert (found.problem.reason if found.problem else None) == reason
 
 
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("Job", "The Job orders-7 of an earlier Ingestion orders has not ended."),
+        ("Pod", "The pod orders-7 of an earlier Ingestion orders has not ended."),
+    ],
+)
+@pytest.mark.parametrize("when", [{"continuous": True}, {"schedule": "0 13 * * *"}], ids=["flow", "daily"])
+def test_a_deleted_ingestion_of_the_same_name_must_have_ended(
+    kind: str, words: str, when: dict[str, Any]
+) -> None:
+    again = one(**when)
+
+    found = planned(again, holders=[holder(again, kind, "orders-7")])
+
+    assert [action for action in found.actions if not isinstance(action, do.DeleteObject)] == []
+    assert found.problem is not None
+    assert (found.problem.reason, found.problem.message.startswith(words)) == ("WaitingForDriver", True)
+
+
+def test_an_ingestion_waits_for_the_driver_of_another_one_that_is_gone() -> None:
+    gone = read_ingestion(ingestion_manifest("older", checkpoint="/lake/_checkpoints/orders"))
+
+    found = planned(flow(), holders=[holder(gone, "Pod", "older-3-x")])
+
+    assert begun(found) == []
+    assert found.problem is not None
+    assert "The pod older-3-x of the Ingestion older has not ended." in found.problem.message
+    assert "the same checkpoint, /lake/_checkpoints/orders." in found.problem.message
+    elsewhere = {"checkpoint": "/lake/_checkpoints/other", "sink": {"parquet": {"path": "/lake/other"}}}
+    assert begun(planned(flow(**elsewhere), holders=[holder(gone)])) == ["orders-1"]
+
+
+@pytest.mark.parametrize("kind", ["Job", "Pod", "CronJob"])
+def test_an_older_ingestion_that_takes_a_younger_ones_checkpoint_waits(kind: str) -> None:
+    shared = {"checkpoint": "/lake/_checkpoints/shared"}
+    younger = read_ingestion(ingestion_manifest("younger", 5, **shared))
+
+    found = planned(flow(**shared), holders=[holder(younger, kind, "younger-1")])
+
+    assert begun(found) == []
+    assert found.problem is not None
+    assert found.problem.reason == "WaitingForDriver"
+
+
+def test_a_suspended_ingestion_waits_for_no_driver() -> None:
+    assert planned(flow(suspend=True), holders=[holder(flow())]).problem is None
+
+
+def test_the_own_runs_of_an_ingestion_hold_nothing_against_it() -> None:
+    run = ended(flow(), finished=None)
+    mine = [
+        holder(flow(), "Job", "orders-1", owner=flow().uid),
+        holder(flow(), "Pod", "orders-1-x", owner=run.uid),
+    ]
+
+    assert planned(flow(), run, holders=mine).problem is None
+
+
+def test_the_pod_of_a_job_that_is_not_seen_yet_does_not_suspend_the_cron_job() -> None:
+    daily = one(schedule="0 13 * * *")
+    seen = replace(holder(daily, "Pod", "orders-29-x"), created="2026-01-10T11:00:00Z")
+
+    assert planned(daily, holders=[seen], CronJob=existing(daily)).actions == ()
+
+
 def test_the_status_has_the_last_words_and_keeps_what_was_known() -> None:
     found = planned(flow(), ended(flow(), failures=2, ago_s=1))
     before = {"lastSuccess": "2026-01-01T00:00:00Z", "rows": 5}
@@ -299,6 +425,67 @@ def test_the_status_has_the_last_words_and_keeps_what_was_known() -> None:
     assert status["attempts"] == 3
     ready = status["conditions"][0]
     assert ready["message"] == "The run orders-1 failed. No broker answers."
+
+
+@pytest.mark.parametrize(
+    ("report", "ready", "words"),
+    [
+        (
+            Report(no_executor_since="2026-01-10T11:49:59.500Z"),
+            ("NoExecutor", "False"),
+            "since 2026-01-10T11:49",
+        ),
+        (Report(no_executor_since="2026-01-10T11:59:00Z"), ("Running", "True"), "is running."),
+        (Report(at="2026-01-10T11:49:00Z"), ("Running", "True"), "no batch since 2026-01-10T11:49:00Z"),
+        (Report(at="2026-01-10T11:59:00.123Z"), ("Running", "True"), "is running."),
+        (Report(), ("Running", "True"), "no batch since 2026-01-10T11:00:00Z"),
+    ],
+    ids=["no executor", "no executor yet", "idle", "working", "no report"],
+)
+@pytest.mark.parametrize("when", [{"continuous": True}, {"schedule": "0 13 * * *"}], ids=["flow", "daily"])
+def test_a_run_that_makes_no_progress_says_where_to_look(
+    when: dict[str, Any], report: Report, ready: tuple[str, str], words: str
+) -> None:
+    run = ended(flow(), finished=None, scheduled="schedule" in when)
+    run = replace(run, pods=[replace(run.pods[0], running=True, exit_code=None)])
+    ingestion = one(**when)
+    there = {"CronJob": existing(ingestion)} if "schedule" in when else {}
+
+    status = ingestion_status(
+        planned(ingestion, run, **there), {}, report, error="", now="2026-01-10T12:00:00Z"
+    )
+
+    found, _, running = status["conditions"]
+    assert (found["reason"], found["status"]) == ready
+    assert words in found["message"]
+    assert running["status"] == "True"
+
+
+MANY = {"orders": {str(partition): 7 for partition in range(OFFSETS_SHOWN_MAX + 1)}}
+
+
+@pytest.mark.parametrize(
+    ("report", "offsets"),
+    [
+        (
+            Report(rows=6, lag=1, offsets={"orders": {"0": 9}}, at="2026-01-10T11:59:00Z"),
+            {"orders": {"0": 9}},
+        ),
+        (Report(rows=6, lag=1, offsets=MANY, at="2026-01-10T11:59:00Z"), None),
+        (Report(rows=6, lag=1, at="2026-01-10T11:59:00Z"), None),
+        (Report(rows=0, offsets={}), {"orders": {"0": 5}}),
+        (Report(message="OOMKilled"), {"orders": {"0": 5}}),
+        (Report(), {"orders": {"0": 5}}),
+    ],
+    ids=["new", "too many", "left out", "nothing written yet", "no numbers", "no report"],
+)
+def test_offsets_of_an_earlier_report_do_not_stay_beside_newer_rows(report: Report, offsets: Any) -> None:
+    found = planned(flow(), ended(flow(), finished=None))
+    before = {"rows": 5, "offsets": {"orders": {"0": 5}}}
+
+    status = ingestion_status(found, before, report, error="", now="2026-01-10T12:00:00Z")
+
+    assert status.get("offsets") == offsets
 
 
 def test_the_status_tells_a_failure_that_was_seen_after_the_next_run_began() -> None:

@@ -5,7 +5,7 @@ Reconciliations read objects from here and not from the API server.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import structlog
@@ -108,6 +108,12 @@ class Objects:
     def drivers_of(self, cluster: ObjectKey) -> list[DriverPod]:
         return list(self._drivers.get(cluster, {}).values())
 
+    def all_drivers(self) -> Iterator[tuple[ObjectKey, DriverPod]]:
+        """Returns the drivers of all Clusters, each with the key of its pod."""
+        for cluster, drivers in self._drivers.items():
+            for one in drivers.values():
+                yield ObjectKey(cluster.namespace, one.name), one
+
     def ingestions_of(self, cluster: ObjectKey) -> list[IngestionObject]:
         return [
             one
@@ -121,6 +127,11 @@ class Objects:
     def owned_by(self, cluster: ObjectKey) -> Mapping[tuple[str, str], Manifest]:
         """Returns the objects that the operator created for the Cluster, by kind and name."""
         return self._owned.get(cluster, {})
+
+    def all_owned(self) -> Iterator[Manifest]:
+        """Returns the objects that the operator created for all Clusters."""
+        for objects in self._owned.values():
+            yield from objects.values()
 
     def lowest_count_of(self, cluster: ObjectKey) -> str | None:
         return self._counts.get(cluster.namespace, {}).get(cluster.name)

@@ -7,7 +7,8 @@ from typing import Final
 
 from tidelog_operator.ingestions import DriverPod, Report, read_report
 from tidelog_operator.model import Manifest
-from tidelog_operator.resources.naming import JOB_LABEL
+from tidelog_operator.resources.naming import INGESTION_LABEL, JOB_LABEL
+from tidelog_operator.resources.path_claims import read_claims
 from tidelog_operator.resources.runs import CONTAINER
 
 OUT_OF_MEMORY: Final = "OOMKilled"
@@ -20,6 +21,9 @@ WAITING_REASON_CHARACTERS_MAX: Final = 300
 
 STARTING: Final = ("ContainerCreating", "PodInitializing")
 """Waiting reasons of a container that starts normally."""
+
+ENDED: Final = ("Succeeded", "Failed")
+"""Phases of a pod whose containers have ended."""
 
 
 def read_driver(manifest: Manifest) -> DriverPod:
@@ -47,6 +51,10 @@ def read_driver(manifest: Manifest) -> DriverPod:
         exit_code=ended.get("exitCode") if ended else None,
         last_words=words,
         waiting_reason=waiting_reason_of(status),
+        ended=bool(ended) or status.get("phase") in ENDED,
+        ingestion=(meta.get("labels") or {}).get(INGESTION_LABEL, ""),
+        owners=frozenset(one["uid"] for one in meta.get("ownerReferences", ())),
+        paths=read_claims(manifest),
     )
 
 

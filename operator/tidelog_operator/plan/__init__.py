@@ -11,7 +11,7 @@ actions (`apply`), and what statuses say (`reporting`).
 - `balancing`  even distribution of replicas and leaders
 - `streams`    Streams: created, adopted, changed, retained, deleted
 - `ingestions`  one Ingestion: its CronJob or its continuous runs, and what prevents them
-- `claimed_paths`  Ingestions with the same checkpoint or sink
+- `claimed_paths`  Ingestions and drivers with the same checkpoint or sink
 - `cron`       schedules, and when they are due
 - `placement`  the brokers, as plans see them, and where new replicas go
 """

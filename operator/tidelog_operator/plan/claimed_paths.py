@@ -1,19 +1,16 @@
-"""Which Ingestions use the same checkpoint or the same sink: only the oldest of them may run.
-
-A path on a volume is identified by the volume and the path inside it, because two Ingestions may mount one
-volume at different paths, or two volumes at one path. A path in an object store is identified by its URI and
-the endpoint of the store.
+"""Which Ingestions use the same checkpoint or the same sink: only the oldest of them may run, and only when
+no driver of another Ingestion writes there.
 """
 
 from __future__ import annotations
 
-import json
-import posixpath
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from tidelog_operator.ingestions import IngestionObject, IngestionSpec
-from tidelog_operator.model import Manifest
+from tidelog_operator.model import ObjectKey
+from tidelog_operator.resources.path_claims import Identity, PathClaim, path_claims
 
 
 class Conflict(NamedTuple):
@@ -22,71 +19,88 @@ class Conflict(NamedTuple):
     message: str
 
 
-class _Claim(NamedTuple):
-    what: str
-    """The field of the spec."""
-    reason: str
-    path: str
-    identity: tuple[str, ...]
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """An object that stands for a driver that runs or may run: a Job or a pod that has not ended, or a
+    CronJob that is not suspended. It holds its paths although its Ingestion may be gone."""
+
+    kind: str
+    key: ObjectKey
+    ingestion: ObjectKey
+    """The Ingestion that it was made for. Another one may have the name now."""
+    created: str
+    """RFC 3339."""
+    owners: frozenset[str]
+    """Their uids."""
+    paths: frozenset[Identity]
 
 
 def conflict_of(
     one: IngestionObject, spec: IngestionSpec, ingestions: Sequence[IngestionObject]
 ) -> Conflict | None:
     """Returns the conflict with an older Ingestion; None: there is none."""
-    mine = {claim.identity: claim for claim in _claims(one, spec)}
+    mine = {claim.identity: claim for claim in path_claims(one, spec)}
     for other in sorted(ingestions, key=lambda each: each.age_rank):
         if other.uid == one.uid or other.spec is None or other.age_rank > one.age_rank:
             continue
-        for theirs in _claims(other, other.spec):
+        for theirs in path_claims(other, other.spec):
             claim = mine.get(theirs.identity)
-            if claim is not None and claim.reason == theirs.reason:
+            if claim is not None:
                 return Conflict(claim.reason, _message(claim, one, other))
     return None
 
 
-def _message(claim: _Claim, one: IngestionObject, other: IngestionObject) -> str:
-    name = other.key.name if other.key.namespace == one.key.namespace else str(other.key)
+def waits_for(
+    one: IngestionObject, spec: IngestionSpec, mine: frozenset[str], holders: Sequence[Holder]
+) -> str:
+    """Says which driver must end before a run of this Ingestion begins; empty: none. `mine`: the uids of this
+    Ingestion, its CronJob and its Jobs."""
+    claims = {claim.identity: claim for claim in path_claims(one, spec)}
+    for holder in holders:
+        if _is_mine(holder, one, spec, mine):
+            continue
+        shared = next((claims[each] for each in sorted(holder.paths) if each in claims), None)
+        if shared is not None:
+            return _waiting(shared, one, holder)
+    return ""
+
+
+def _is_mine(holder: Holder, one: IngestionObject, spec: IngestionSpec, mine: frozenset[str]) -> bool:
+    if holder.owners & mine:
+        return True
+    if holder.ingestion != one.key:
+        return False
+    if holder.kind == "CronJob":
+        # The plan suspends, changes or deletes what has this name.
+        return True
+    # Jobs and pods have watches of their own: the pod of a run may be seen before the Job that the CronJob's
+    # controller made. The Jobs of a continuous Ingestion are always known, because the operator makes them.
+    return holder.kind == "Pod" and spec.timetable is not None and holder.created > one.created
+
+
+def _message(claim: PathClaim, one: IngestionObject, other: IngestionObject) -> str:
+    name = _shown(other.key, one)
     return (
         f"The older Ingestion {name} has the same {claim.what}, {claim.path}. With two drivers neither would "
         f"write each record once. Choose another {claim.what}, or delete one of the two Ingestions."
     )
 
 
-def _claims(one: IngestionObject, spec: IngestionSpec) -> Iterator[_Claim]:
-    path = spec.job["checkpoint"]
-    yield _Claim("checkpoint", "CheckpointInUse", path, ("checkpoint", *_identity(one, spec, path)))
-    parquet = spec.job["sink"].get("parquet")
-    if parquet is not None:
-        path = parquet["path"]
-        yield _Claim("sink.parquet.path", "SinkInUse", path, ("sink", *_identity(one, spec, path)))
-
-
-def _identity(one: IngestionObject, spec: IngestionSpec, path: str) -> tuple[str, ...]:
-    scheme, found, rest = path.partition("://")
-    if found:
-        endpoint = (spec.job.get("objectStore") or {}).get("endpoint", "")
-        # s3 and s3a name the same objects.
-        return (endpoint, "s3" if scheme == "s3a" else scheme, posixpath.normpath(rest))
-    path = posixpath.normpath(path)
-    mount = max(
-        (each for each in spec.pods.volume_mounts if _is_below(path, each["mountPath"])),
-        key=lambda each: len(each["mountPath"]),
-        default=None,
+def _waiting(claim: PathClaim, one: IngestionObject, holder: Holder) -> str:
+    kind = "pod" if holder.kind == "Pod" else holder.kind
+    what = "is not suspended" if holder.kind == "CronJob" else "has not ended"
+    asked = f"`kubectl describe {holder.kind.lower()} {holder.key.name}` says why"
+    if holder.ingestion == one.key:
+        owner, then = f"an earlier Ingestion {one.key.name}", f"If this takes minutes, {asked}."
+    else:
+        owner = f"the Ingestion {_shown(holder.ingestion, one)}"
+        then = f"If this takes minutes, suspend that Ingestion or delete it; if it is gone, {asked}."
+    return (
+        f"The {kind} {_shown(holder.key, one)} of {owner} {what}. It has the same {claim.what}, "
+        f"{claim.path}. With two drivers neither would write each record once, so no run begins before that. "
+        f"{then}"
     )
-    if mount is None:
-        # The schema demands a mount for every path. This path belongs to this Ingestion alone.
-        return ("", one.uid, path)
-    inside = posixpath.join(mount.get("subPath", ""), posixpath.relpath(path, mount["mountPath"]))
-    return (one.key.namespace, _source(spec, mount["name"]), posixpath.normpath(inside))
 
 
-def _is_below(path: str, folder: str) -> bool:
-    return path.startswith(f"{folder.rstrip('/')}/")
-
-
-def _source(spec: IngestionSpec, name: str) -> str:
-    """Returns what a volume is, without its name in the pod."""
-    volume: Manifest = next((each for each in spec.pods.volumes if each["name"] == name), {"name": name})
-    found = {key: value for key, value in volume.items() if key != "name"}
-    return json.dumps(found or {"name": name}, sort_keys=True)
+def _shown(key: ObjectKey, one: IngestionObject) -> str:
+    return key.name if key.namespace == one.key.namespace else str(key)

@@ -23,7 +23,7 @@ from tidelog_operator.ingestions import (
     read_time,
 )
 from tidelog_operator.model import Manifest, ObjectKey
-from tidelog_operator.plan.claimed_paths import conflict_of
+from tidelog_operator.plan.claimed_paths import Holder, conflict_of, waits_for
 from tidelog_operator.plan.cron import Schedule, ScheduleError, read_schedule, read_zone
 from tidelog_operator.plan.owned import Owned
 from tidelog_operator.resources.runs import continuous_hash, continuous_job, cron_job, scheduled_hash
@@ -57,6 +57,8 @@ class Surroundings:
     streams: frozenset[str] | None = None
     """Names of the streams on the brokers; None: no broker answers."""
     has_cluster: bool = True
+    holders: Sequence[Holder] = ()
+    """Drivers that run or may run, of all Ingestions, also of those that are gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +75,8 @@ class IngestionDecision:
     late_since: datetime | None = None
     """When a run was due that has not begun; None: none is late."""
     blocked: bool = False
-    """A continuous run that ended because of its configuration is not started again before the spec
-    changes."""
+    """A continuous run that ended because of its configuration is not started again before the spec changes,
+    or before it is suspended and resumed."""
     wake_at: datetime | None = None
     """When the plan may change without any event."""
 
@@ -102,7 +104,7 @@ def plan_ingestion(
         return replace(
             decision, actions=_suspended(one, observed), problem=Problem("Invalid", one.unreadable)
         )
-    problem = _problem(one, spec, around, now)
+    problem = _problem(one, spec, around, now) or _other_driver(one, spec, observed, around)
     decision = replace(decision, problem=problem)
     files = files_map(one, spec)
     # A problem keeps the files as they are too: a run that has begun may start another driver with them.
@@ -228,8 +230,10 @@ def _continuous(
         for run in active
         if not run.deleting and (spec.suspend or run.scheduled or (valid and run.manifest != wanted))
     ]
-    old = _old(decision.runs, spec)
-    actions = (*decision.actions, *(_deleted("Job", one, run.name, run.uid) for run in (*stopped, *old)))
+    deleted = {
+        run.uid: run for run in (*stopped, *_old(decision.runs, spec), *_refused(one, spec, decision.runs))
+    }
+    actions = (*decision.actions, *(_deleted("Job", one, run.name, run.uid) for run in deleted.values()))
     decision = replace(decision, actions=actions)
     if active or spec.suspend or not valid:
         return decision
@@ -273,6 +277,28 @@ def _old(runs: Sequence[Run], spec: IngestionSpec) -> list[Run]:
     return [run for run in ended if run.uid not in kept]
 
 
+def _refused(one: IngestionObject, spec: IngestionSpec, runs: Sequence[Run]) -> list[Run]:
+    """Returns the runs that ended because of their configuration, while `suspend` is true. Without them a
+    driver begins when `suspend` is false again: the cause may have been outside the spec."""
+    ended = [run for run in runs if not run.scheduled]
+    if not spec.suspend or not ended or ended[-1].active or ended[-1].exit_code != EXIT_CONFIGURATION:
+        return []
+    if not _is_recorded(one, ended[-1]):
+        # The status gets its facts first; this change of the status leads to the next plan.
+        return []
+    return [run for run in ended if not run.active and run.exit_code == EXIT_CONFIGURATION]
+
+
+def _is_recorded(one: IngestionObject, run: Run) -> bool:
+    """Whether the status has the end of this run."""
+    failure = one.status.get("lastFailure") or {}
+    return (
+        failure.get("name") == run.name
+        and "finishedAt" in failure
+        and read_time(failure["finishedAt"]) == run.finished
+    )
+
+
 # --- what prevents runs
 
 
@@ -299,6 +325,17 @@ def _problem(
                 "source.streams.",
             )
     return None
+
+
+def _other_driver(
+    one: IngestionObject, spec: IngestionSpec, observed: ObservedIngestion, around: Surroundings
+) -> Problem | None:
+    if spec.suspend:
+        return None
+    there = observed.cron_job(one)
+    mine = {one.uid, *(run.uid for run in observed.runs)} | ({there["metadata"]["uid"]} if there else set())
+    why = waits_for(one, spec, frozenset(mine), around.holders)
+    return Problem("WaitingForDriver", why) if why else None
 
 
 def _wrong_schedule(timetable: Timetable, now: datetime) -> Problem | None:

@@ -21,11 +21,13 @@ STUCK: Final = frozenset({"Conflict", "Invalid", "WaitingForBrokers", "VolumeLos
     "StreamNotFound",
     "CheckpointInUse",
     "SinkInUse",
+    "WaitingForDriver",
     "UnknownTimeZone",
     "InvalidSchedule",
     "NeverDue",
     "BadConfiguration",
     "NotStarted",
+    "NoExecutor",
     "Late",
 }
 """Reasons of conditions in which the operator waits for a user's change, or until it is certain."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
-from tidelog_operator.ingestions import EXIT_CONFIGURATION, DriverPod, Report, Run
+from tidelog_operator.ingestions import EXIT_CONFIGURATION, DriverPod, Report, Run, read_time
 from tidelog_operator.model import Manifest
 from tidelog_operator.plan.ingestions import IngestionDecision
 from tidelog_operator.reporting.conditions import Status, condition, sentence, timed
+from tidelog_operator.resources.naming import INGESTION_LABEL, NAME_LABEL
+from tidelog_operator.resources.spark_files import EXECUTOR_APP
 
 TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
 OFFSETS_SHOWN_MAX: Final = 500
@@ -17,6 +20,11 @@ OFFSETS_SHOWN_MAX: Final = 500
 KEPT: Final = ("lastRun", "lastSuccess", "lastFailure", "rows", "lag", "offsets", "reportedAt", "attempts")
 """Facts that stay in the status when nothing newer is known."""
 
+EXECUTORS: Final = f"{NAME_LABEL}={EXECUTOR_APP}"
+
+IDLE_SECONDS: Final = 600.0
+"""After this time without a batch, or without an executor, the conditions of a run say so."""
+
 
 def ingestion_status(
     decision: IngestionDecision, before: Manifest, report: Report, *, error: str, now: str
@@ -24,16 +32,19 @@ def ingestion_status(
     """Returns the new status; `before` is the previous one. `report`: of the driver that runs, or of the last
     one. `error`: of an action, which is tried again; empty: none. `now`: RFC 3339."""
     one, last = decision.object, decision.runs[-1] if decision.runs else None
-    valid, running = _valid(decision, error), _running(decision, last)
+    valid, running = _valid(decision, error), _running(decision, last, report, now)
     ready = _ready(decision, valid, running, last)
     status: Status = {
         "observedGeneration": one.generation,
         "conditions": [timed(each, before, one.generation, now) for each in (ready, valid, running)],
         **{name: before[name] for name in KEPT if name in before},
     }
+    if _leaves_out_offsets(report):
+        # Those of an earlier report would stand beside rows and lag of this one.
+        status.pop("offsets", None)
     if decision.next_run is not None:
         status["nextRun"] = decision.next_run.strftime(TIME)
-    if last is not None:
+    if last is not None and not _is_known(last, before.get("lastRun") or {}):
         status |= _facts(decision, last, report)
     succeeded = [run.finished for run in decision.runs if run.succeeded and run.finished is not None]
     if succeeded:
@@ -42,7 +53,7 @@ def ingestion_status(
     failed = next(
         (run for run in reversed(decision.runs) if run.finished is not None and not run.succeeded), None
     )
-    if failed is not None:
+    if failed is not None and not _is_known(failed, before.get("lastFailure") or {}):
         status["lastFailure"] = _end_of(failed)
     return status
 
@@ -64,6 +75,15 @@ def _facts(decision: IngestionDecision, last: Run, report: Report) -> Status:
     return facts
 
 
+def _is_known(run: Run, known: Status) -> bool:
+    """Whether `known`, which the status has, is the end of a later run, or of this one before its Job was
+    deleted: its pod, which knew more, may be gone already."""
+    if run.finished is None or "finishedAt" not in known:
+        return False
+    ended = run.finished.strftime(TIME)
+    return bool(known["finishedAt"] > ended or (run.deleting and known["finishedAt"] == ended))
+
+
 def _end_of(run: Run) -> Status:
     """Returns how and why it ended, or how its last driver ended; a run that runs has no time of its end."""
     found: Status = {"name": run.name}
@@ -77,9 +97,21 @@ def _end_of(run: Run) -> Status:
 
 
 def _shown(report: Report) -> Status | None:
-    if not report.offsets or sum(len(one) for one in report.offsets.values()) > OFFSETS_SHOWN_MAX:
+    if not report.offsets or _too_many(report.offsets):
         return None
     return {stream: dict(one) for stream, one in report.offsets.items()}
+
+
+def _leaves_out_offsets(report: Report) -> bool:
+    """Whether a driver has written, and this report does not say up to where. A report with no offset in it
+    leaves nothing out: its run has written nothing, and the offsets of an earlier report still hold."""
+    if report.offsets is None:
+        return report.rows is not None or report.lag is not None or bool(report.at)
+    return _too_many(report.offsets)
+
+
+def _too_many(offsets: Mapping[str, Mapping[str, int]]) -> bool:
+    return sum(len(one) for one in offsets.values()) > OFFSETS_SHOWN_MAX
 
 
 def _words(run: Run) -> str:
@@ -98,17 +130,20 @@ def _valid(decision: IngestionDecision, error: str) -> Status:
     return condition("Valid", True, "Valid", "The spec can be fulfilled.")
 
 
-def _running(decision: IngestionDecision, last: Run | None) -> Status:
+def _running(decision: IngestionDecision, last: Run | None, report: Report, now: str) -> Status:
     spec = decision.object.spec
-    if last is not None and last.active:
-        return _active(last)
+    if last is not None and last.active and not (last.deleting and last.finished is not None):
+        return _active(decision, last, report, now)
     if spec is not None and spec.suspend:
         return condition("Running", False, "Suspended", "No run begins while suspend is true.")
     if decision.problem is not None:
         return condition("Running", False, decision.problem.reason, "No run begins: see the condition Valid.")
     if decision.blocked and last is not None:
         why = sentence(_words(last) or "The driver gave no reason")
-        message = f"The configuration is wrong, so no other driver begins before the spec changes. {why}"
+        message = (
+            "The configuration is wrong, so no other driver begins. Correct the spec. If the cause was "
+            f"outside the spec, set suspend to true and then to false. {why}"
+        )
         return condition("Running", False, "BadConfiguration", message)
     if decision.next_run is None:
         return condition("Running", False, "Starting", "A run is about to begin.")
@@ -120,7 +155,7 @@ def _running(decision: IngestionDecision, last: Run | None) -> Status:
     return condition("Running", False, "Idle", f"The next run begins at {when}.")
 
 
-def _active(run: Run) -> Status:
+def _active(decision: IngestionDecision, run: Run, report: Report, now: str) -> Status:
     if run.deleting:
         return condition("Running", False, "Stopping", f"The driver of {run.name} is being stopped.")
     pod = run.pods[-1] if run.pods else None
@@ -128,13 +163,39 @@ def _active(run: Run) -> Status:
         message = f"The Job {run.name} has no pod yet. `kubectl describe job {run.name}` says why."
         return condition("Running", False, "NotStarted", message)
     if pod.running:
-        return condition("Running", True, "Running", f"The driver {pod.name} is running.")
+        return _at_work(decision.object.key.name, pod, report, now)
     if pod.waiting_reason:
         message = sentence(f"The driver {pod.name} does not start: {pod.waiting_reason}")
         return condition("Running", False, "NotStarted", message)
     if pod.exit_code is not None:
         return condition("Running", False, "Retrying", _failed(pod, "Another driver follows."))
     return condition("Running", False, "Starting", f"The driver {pod.name} is starting.")
+
+
+def _at_work(ingestion: str, pod: DriverPod, report: Report, now: str) -> Status:
+    """A run without an executor never ends, and Kubernetes begins no other run beside it. A run without a
+    batch may lack records, or work on a large batch."""
+    if report.no_executor_since and _is_long_ago(report.no_executor_since, now):
+        since, labels = report.no_executor_since, f"{INGESTION_LABEL}={ingestion}"
+        message = (
+            f"The driver {pod.name} is running, but it has no executor since {since}, so it writes nothing, "
+            f"and no other run begins. `kubectl get pods --selector {labels},{EXECUTORS}` shows executors, "
+            "and `kubectl describe` of one that is Pending says why it does not start. If there is none, the "
+            "driver's log says why: for example a quota."
+        )
+        return condition("Running", True, "NoExecutor", message)
+    since = report.at or pod.created
+    if not _is_long_ago(since, now):
+        return condition("Running", True, "Running", f"The driver {pod.name} is running.")
+    message = (
+        f"The driver {pod.name} is running. It has finished no batch since {since}: there are no records to "
+        "write, or a batch is large, or the driver hangs. Its log says more."
+    )
+    return condition("Running", True, "Running", message)
+
+
+def _is_long_ago(time: str, now: str) -> bool:
+    return (read_time(now) - read_time(time)).total_seconds() >= IDLE_SECONDS
 
 
 def _failed(pod: DriverPod, then: str) -> str:
@@ -147,7 +208,14 @@ def _ready(decision: IngestionDecision, valid: Status, running: Status, last: Ru
     spec = decision.object.spec
     if valid["status"] == "False":
         return {**valid, "type": "Ready"}
-    if running["reason"] in ("Suspended", "BadConfiguration", "NotStarted", "Retrying", "Stopping"):
+    if running["reason"] in (
+        "Suspended",
+        "BadConfiguration",
+        "NotStarted",
+        "NoExecutor",
+        "Retrying",
+        "Stopping",
+    ):
         return {**running, "type": "Ready", "status": "False"}
     if decision.late_since is not None:
         due = decision.late_since.strftime(TIME)

@@ -12,6 +12,7 @@ itself: `comparing.matches` says whether an existing object has all of it.
 - `listeners`     services for clients outside of Kubernetes
 - `spark_files`   the ConfigMap of an Ingestion: the job's file, Spark's settings, executors
 - `runs`          the CronJob, Jobs and driver pod of an Ingestion
+- `path_claims`   the paths of an Ingestion that no two drivers may write to
 - `counts`        the lowest number of pods that the admission policy allows (K1)
 - `comparing`     compares an existing object with a manifest
 """

@@ -17,6 +17,7 @@ from tidelog_operator.ingestions import (
 )
 from tidelog_operator.model import Manifest
 from tidelog_operator.resources.naming import HASH_ANNOTATION, digest, manifest_id, owned_manifest
+from tidelog_operator.resources.path_claims import CLAIMS_ANNOTATION, claims_text
 from tidelog_operator.resources.spark_files import (
     BLOCKS_PORT,
     CONFIG_VOLUME,
@@ -131,7 +132,10 @@ def _job(one: IngestionObject, spec: IngestionSpec, retries: int, *rules: Manife
             "metadata": {
                 "labels": labels_of(one, DRIVER_APP),
                 # The pod is another one when its files are.
-                "annotations": {HASH_ANNOTATION: manifest_id(files_map(one, spec))[2]},
+                "annotations": {
+                    HASH_ANNOTATION: manifest_id(files_map(one, spec))[2],
+                    CLAIMS_ANNOTATION: claims_text(one, spec),
+                },
             },
             "spec": driver_pod(one, spec),
         },

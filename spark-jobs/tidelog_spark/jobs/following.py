@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any, Final
 
+from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -45,16 +46,26 @@ def query_id(spark: SparkSession) -> str:
     return found
 
 
-def follow(query: StreamingQuery, report: Report, stop: Stop) -> None:
+def follow(spark: SparkSession, query: StreamingQuery, report: Report, stop: Stop) -> None:
     """Returns when the query has ended by itself; raises what ended it, or `Stopped`."""
     progress = Progress(report)
+    context = spark.sparkContext
+    needs_executors = not context._jsc.sc().isLocal()
     try:
         while not query.awaitTermination(PROGRESS_SECONDS):
             stop.check()
             progress.tell(query)
+            if needs_executors:
+                report.note_executors(executors(context))
         progress.tell(query)
     finally:
         query.stop()
+
+
+def executors(context: SparkContext) -> int:
+    """The number of executors that have registered with the driver and are alive."""
+    # The driver itself is one of those that keep blocks.
+    return int(context._jsc.sc().getExecutorMemoryStatus().size()) - 1
 
 
 class Progress:

@@ -52,7 +52,7 @@ class Attempt:
         if letters is not None and letters.stream is not None:
             check_target(self._job.servers, letters.stream, "deadLetter.stream", self._job.source.pattern)
         query = start(read_stream(self._spark, self._job), self._job, NAME, self._write)
-        follow(query, self._report, self._stop)
+        follow(self._spark, query, self._report, self._stop)
 
     def _write(self, frame: DataFrame, batch: int) -> None:
         try:

@@ -42,6 +42,8 @@ class Report:
     """Records that are in the streams and not yet written; None: not known yet."""
     finished_at: str | None = None
     last_batch_at: str | None = None
+    no_executor_since: str | None = None
+    """Since when the job has no executor; None: it has one, or needs none."""
     _saving: Lock = field(default_factory=Lock, repr=False)
 
     def add(self, counts: Mapping[str, int]) -> None:
@@ -54,6 +56,13 @@ class Report:
         for name, count in counts.items():
             self.counts[name] = self.counts.get(name, 0) + count
 
+    def note_executors(self, count: int) -> None:
+        """Notes how many executors the job has, if this changes whether it has any."""
+        if (count == 0) == (self.no_executor_since is not None):
+            return
+        self.no_executor_since = None if count else _now()
+        self.save()
+
     @property
     def rows(self) -> int:
         """Rows that the job has written."""
@@ -64,6 +73,7 @@ class Report:
             "startedAt": self.started_at,
             "finishedAt": self.finished_at,
             "lastBatchAt": self.last_batch_at,
+            "noExecutorSince": self.no_executor_since,
             **self.counts,
             "batches": self.batches,
             "attempts": self.attempts,

@@ -62,7 +62,7 @@ class Attempt:
             raise InvalidRequest(
                 f"Spark cannot compute these aggregates of a stream: {sentence_of(error)}"
             ) from None
-        follow(query, self._report, self._stop)
+        follow(self._spark, query, self._report, self._stop)
 
     def _write(self, frame: DataFrame, batch: int) -> None:
         try:
