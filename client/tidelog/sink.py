@@ -135,8 +135,7 @@ class Sink:
             f"batch {batch.batch_id} does not stand in stream {self.stream} as its tasks wrote it: partition "
             f"{partition} has {there.get(different[0], TaskRows()).rows} rows of task {task}, and the task "
             f"reported {reported.get(different[0], TaskRows()).rows} ({len(different)} differences). An "
-            f"earlier "
-            f"attempt of this batch was divided into other tasks, or had other rows"
+            f"earlier attempt of this batch was divided into other tasks, or had other rows"
         )
 
     async def close(self, name: str, run: int) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, cast
 
 from tidelog.errors import InvalidRequest
-from tidelog.records.layout import SINK_BATCH_ID_MAX
+from tidelog.records.layout import SINK_BATCH_ID_MAX, SINK_NAME, SINK_NAME_RULE
 from tidelog_spark.option_values import Given
 from tidelog_spark.options import SERVERS, servers_in
 
@@ -47,8 +47,8 @@ def parse_sink(given: Mapping[str, str]) -> SinkOptions:
     if not stream:
         raise InvalidRequest("option stream is missing; name the stream to write to, for example 'orders'")
     sink_id = values.text("sinkId")
-    if sink_id == "":
-        raise values.wrong("sinkId", "a name of at least one character")
+    if sink_id is not None and SINK_NAME.fullmatch(sink_id) is None:
+        raise values.wrong("sinkId", SINK_NAME_RULE)
     return SinkOptions(
         servers=servers_in(values),
         stream=stream,

@@ -37,8 +37,7 @@ def check_sink_schema(schema: StructType) -> None:
         if field.name not in _TYPES or names.count(field.name) > 1:
             raise InvalidRequest(
                 f"the rows have a column {field.name!r}; a record has {', '.join(_TYPES)}, each at most "
-                f"once. "
-                f"Select these columns, for example: to_json(struct(*)) as value"
+                f"once. Select these columns, for example: to_json(struct(*)) as value"
             )
         if not _fits(field.dataType, field.name):
             raise InvalidRequest(

@@ -69,11 +69,22 @@ def no_streams(addresses: Addresses) -> None:
 
 @pytest.mark.usefixtures("no_streams")
 def test_the_example_of_the_readme_runs(addresses: Addresses, tmp_path: Path) -> None:
-    (example,) = [block for block in blocks("README.md") if block.language == "python"]
+    example, _ = [block for block in blocks("README.md") if block.language == "python"]
 
     output = run(example.text, addresses, tmp_path)
 
     assert output == "0 0\n0 b'customer-7' b'first order'\n"
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("no_streams")
+def test_spark_reads_what_the_first_example_of_the_readme_wrote(addresses: Addresses, tmp_path: Path) -> None:
+    example, of_spark = [block for block in blocks("README.md") if block.language == "python"]
+    run(example.text, addresses, tmp_path)
+
+    output = run(of_spark.text, addresses, tmp_path)
+
+    assert "|     0|          first order|" in output
 
 
 @pytest.mark.usefixtures("no_streams")

@@ -41,8 +41,7 @@ class Admission:
         if own >= self._client_calls_max:
             raise _exhausted(
                 f"this broker serves {own} calls of client {client} already, the most of one client at a "
-                f"time "
-                "(client_calls_max); end some of them",
+                "time (client_calls_max); end some of them",
                 "client_calls_max",
             )
         self._calls += 1

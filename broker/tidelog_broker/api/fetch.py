@@ -272,9 +272,8 @@ class FetchCall:
             if self._loop.time() >= deadline:
                 raise ResourceExhausted(
                     f"the batch at offset {reading.offset} has {room.bytes} bytes, for which there was no "
-                    f"room within "
-                    f"{LARGE_WAIT_SECONDS_MAX:g} s: in answers that were not taken yet this client holds "
-                    f"{self._answers.used_by(self._client)} bytes, and all clients hold "
+                    f"room within {LARGE_WAIT_SECONDS_MAX:g} s: in answers that were not taken yet this "
+                    f"client holds {self._answers.used_by(self._client)} bytes, and all clients hold "
                     f"{self._answers.used}; "
                     f"a client may hold {self._answers.client_bytes_max}, and all {self._answers.bytes_max} "
                     f"(fetch_answer_bytes_max). End calls that nothing reads, or try again",

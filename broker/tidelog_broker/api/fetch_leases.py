@@ -47,8 +47,7 @@ def check_fits(budget: ByteBudget, size: int, what: str) -> None:
     if not budget.fits(size):
         raise BatchTooLarge(
             f"{what}, and this broker has {budget.bytes_max} for that; read it in the format VERBATIM, or "
-            f"raise "
-            f"fetch_decoded_bytes_max",
+            f"raise fetch_decoded_bytes_max",
             bytes_needed=size,
             bytes_max=budget.bytes_max,
         )

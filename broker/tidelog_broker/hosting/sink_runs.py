@@ -108,8 +108,7 @@ class SinkRuns:
             if loop.time() > deadline:
                 raise TimedOut(
                     f"records up to offset {end} of {partition.full_name} are not committed yet, so it is "
-                    f"not "
-                    f"known what the sink has written; try again"
+                    f"not known what the sink has written; try again"
                 )
             await asyncio.sleep(COMMIT_LOOK_SECONDS)
         return found

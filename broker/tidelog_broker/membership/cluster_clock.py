@@ -114,8 +114,7 @@ class ClusterClock:
             self._off_since_us = now
             log.warning(
                 "the clock of this broker is off; appends are dated by the cluster's clock, and other "
-                "brokers "
-                "lead where they can. Set the clock by NTP",
+                "brokers lead where they can. Set the clock by NTP",
                 clusters_clock_ahead_s=self.ahead_us / 1e6,
             )
 
@@ -166,8 +165,7 @@ class SteadyClock:
             self._jumped = seen
             log.warning(
                 "the clock jumped; the cluster's clock ignores the jump until the clock is back, or for "
-                "an hour. "
-                "Set the clock by NTP, or restart the broker if the clock is right now",
+                "an hour. Set the clock by NTP, or restart the broker if the clock is right now",
                 seconds=(seen.us - expected) / 1e6,
             )
             return min(seen.us, expected)

@@ -65,8 +65,7 @@ def sentences(report: QuorumReport) -> list[str]:
     if report.started_over_before:
         return [
             f"The metadata log was set aside before, and is kept as {report.set_aside}. Start the broker: "
-            f"it gets "
-            "the metadata from the other brokers."
+            "it gets the metadata from the other brokers."
         ]
     if report.set_aside:
         return [
@@ -95,8 +94,7 @@ def sentences(report: QuorumReport) -> list[str]:
     if report.strays:
         said.append(
             f"{count_of(len(report.strays), 'folder')} here belong to partitions that this metadata does "
-            f"not place on "
-            f"this broker. They are kept: {listed(report.strays, at_most=NAMED_MAX)}"
+            f"not place on this broker. They are kept: {listed(report.strays, at_most=NAMED_MAX)}"
         )
     if report.beyond:
         said.append(

@@ -80,16 +80,14 @@ def _recover(
         if force:
             raise DataDirectoryError(
                 f"the metadata log of {directory.path} is empty, because it was set aside as {aside}. "
-                f"Start the "
-                "broker: it gets the metadata from the others. To force a recovery, choose a broker that "
-                "voted"
+                "Start the broker: it gets the metadata from the others. To force a recovery, choose a "
+                "broker that voted"
             )
         return _started_over(directory, aside)
     if raft_log.last_index == 0 or not raft_log.configurations:
         raise DataDirectoryError(
             f"the metadata log of {directory.path} is empty: this broker has received nothing of its "
-            f"cluster yet; "
-            "recover a broker that voted"
+            "cluster yet; recover a broker that voted"
         )
     configuration = raft_log.configurations[-1][1]
     if force and me not in configuration.voters:

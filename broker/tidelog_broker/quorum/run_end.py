@@ -58,8 +58,7 @@ class RunEnd:
         self._end(
             DirectoryDamaged(
                 f"{what}: the data directory was put back from a copy, or the disk lost what was flushed "
-                f"to it. "
-                "Empty the directory and start the broker again; the other brokers refill it"
+                "to it. Empty the directory and start the broker again; the other brokers refill it"
             )
         )
 
@@ -99,8 +98,7 @@ class RunEnd:
         self._end(
             RunOver(
                 f"{what}. Start the broker again: it sets its metadata log aside and gets the metadata of "
-                f"the "
-                "cluster; its records stay"
+                "the cluster; its records stay"
             )
         )
 

@@ -163,6 +163,5 @@ class SinkAttempt:
         return IndeterminateReplay(
             f"task {self._task.task} writes batch {self._batch.batch_id} again with other rows than those in "
             f"partition {partition} of the log: {why}. The query must give the same rows, in the same "
-            f"tasks, when "
-            f"Spark repeats a batch"
+            f"tasks, when Spark repeats a batch"
         )

@@ -108,8 +108,7 @@ class SinkCalls:
             if fresh.stream_id != batch.stream_id:
                 raise StreamNotFound(
                     f"stream {stream.name} with id {id_text(batch.stream_id)} was deleted; another stream "
-                    f"has "
-                    f"its name now",
+                    f"has its name now",
                     stream=stream.name,
                 )
             by_leader: dict[str, list[int]] = {}

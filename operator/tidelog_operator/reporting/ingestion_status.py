@@ -221,8 +221,7 @@ def _ready(decision: IngestionDecision, valid: Status, running: Status, last: Ru
         due = decision.late_since.strftime(TIME)
         message = (
             f"The run that was due at {due} has not begun. Kubernetes' controller of CronJobs begins runs. "
-            "Check "
-            "the events of the CronJob, and kube-controller-manager."
+            "Check the events of the CronJob, and kube-controller-manager."
         )
         return condition("Ready", False, "Late", message)
     continuous = spec is not None and spec.timetable is None

@@ -125,8 +125,7 @@ READS: Table = {
             *_wrong("startingTimestamp", _MOMENT, "2026-01-01", _BEFORE_1970, "253402300800000"),
             Bad({"startingTimestamp": "2000", "endingTimestamp": "1999"},
                 "startingTimestamp is 2000, which is later than endingTimestamp (1999); the end must not "
-                "lie before "
-                "the start"),
+                "lie before the start"),
         ],
     ),
     "startingOffsetsByTimestamp": Case(
@@ -145,8 +144,7 @@ READS: Table = {
                 '{"orders": {"1": …}}'),
             Bad({"startingOffsetsByTimestamp": _by(1, 1, "payments")},
                 "startingOffsetsByTimestamp names the stream 'payments', which is not read; remove it or "
-                "subscribe "
-                "to it"),
+                "subscribe to it"),
         ],
     ),
     "startingOffsets": Case(
@@ -164,8 +162,7 @@ READS: Table = {
                 "timestamp"),
             Bad({"startingOffsets": _by(7, 0), "endingOffsets": _by(3, 4)},
                 "startingOffsets is 7 for orders/0, which lies behind endingOffsets (3); the end must not "
-                "lie before "
-                "the start"),
+                "lie before the start"),
             Bad({"startingOffsets": _by(11, 0)},
                 "startingOffsets is 11 for orders/0, but the log begins at 0 and its next offset is 10; set "
                 "failOnDataLoss to false to continue without them", streaming=True),
@@ -183,8 +180,8 @@ READS: Table = {
             Bad({"subscribe": "early", "startingTimestamp": str(BEGIN_MS),
                  "startingOffsetsByTimestampStrategy": "error"},
                 f"startingTimestamp is {BEGIN_MS} for early/1, but no record there has this timestamp or a "
-                "later one; "
-                "set startingOffsetsByTimestampStrategy to 'latest' to start at the end of such partitions"),
+                "later one; set startingOffsetsByTimestampStrategy to 'latest' to start at the end of such "
+                "partitions"),
         ],
     ),
     "endingTimestamp": Case(
@@ -286,8 +283,7 @@ READS: Table = {
             *_wrong("columns", f"names of columns with commas between them: {_COLUMNS}", "key,topic", " , "),
             Bad({"columns": "key,_bad_record"},
                 "columns names _bad_record, but this column exists only with badRecords=column; set "
-                "badRecords to "
-                "'column', or remove _bad_record from columns"),
+                "badRecords to 'column', or remove _bad_record from columns"),
         ],
     ),
     "subjectFilter": Case(
@@ -300,8 +296,7 @@ READS: Table = {
                  " "),
             Bad({"subjectFilter": "orders.>.x"},
                 "subjectFilter: 'orders.>.x' is not a filter for NATS subjects: '>' is only allowed as the "
-                "last "
-                "token"),
+                "last token"),
             Bad({"subjectFilter": " ".join(f"a{number}" for number in range(65))},
                 "subjectFilter has 65 entries; give at most 64"),
         ],
@@ -350,8 +345,7 @@ READS: Table = {
             *_wrong("includeHeaders", "'true' or 'false'", "1"),
             Bad({"includeHeaders": "true", "columns": "key"},
                 "includeHeaders is 'true', but columns does not name headers; add headers to columns, or "
-                "remove "
-                "includeHeaders"),
+                "remove includeHeaders"),
         ],
     ),
     "fetchOffset.numRetries": Case(
@@ -373,8 +367,7 @@ READS: Table = {
 
 _NO_GROUPS = (
     "Tidelog has no consumer groups yet: a query keeps its position in its checkpoint and shares its "
-    "streams with "
-    "no other reader; remove the option"
+    "streams with no other reader; remove the option"
 )
 _NO_KAFKA = "it configures a Kafka client, and Tidelog has a client of its own; remove the option"
 
@@ -391,8 +384,7 @@ FOREIGN = [
     Bad({"kafka.acks": "all"}, f"option 'kafka.acks' is not taken: {_NO_KAFKA}"),
     Bad({"subscribe": "orders", "cursorId": "c"},
         "option 'cursorid' is not taken: Tidelog has no cursors yet, so a query cannot publish its "
-        "position; its "
-        "progress (StreamingQueryProgress) has the offsets, and docs/spark.md says how to get the lag from "
-        "it"),
+        "position; its progress (StreamingQueryProgress) has the offsets, and docs/spark.md says how to get "
+        "the lag from it"),
 ]  # fmt: skip
 """Options that are not in the table."""

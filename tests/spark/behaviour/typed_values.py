@@ -20,8 +20,7 @@ _ARROW = {"subscribe": "values-arrow", "valueFormat": "arrow", "valueSchema": "i
 _VALUES = {"subscribe": "values"}
 _DDL = (
     "it must be DDL such as 'id bigint, price decimal(9,2), tags array<string>', or the JSON of a Spark "
-    "schema. "
-    "Names with other characters than letters, digits and _ stand in backquotes"
+    "schema. Names with other characters than letters, digits and _ stand in backquotes"
 )
 _ONLY = "has an effect only with valueFormat=json, avro, protobuf or arrow"
 _IDS = ("offset", "value.id")
@@ -108,13 +107,11 @@ TYPED_VALUES: Table = {
                 f"badRecords {_ONLY}; give it, or remove badRecords"),
             Bad({**_JSON, "badRecords": "column", "columns": "key,value"},
                 "badRecords is 'column', but columns does not name _bad_record; add _bad_record to columns, "
-                "or set "
-                "badRecords to 'fail' or 'drop'"),
+                "or set badRecords to 'fail' or 'drop'"),
             Bad({**_JSON, "badRecords": "fail"},
                 "the record values/0 at offset 1 cannot be decoded: the value is not JSON: Expecting value: "
-                "line 1 "
-                "column 1 (char 0); correct valueSchema, or set badRecords to 'column' to keep bad records "
-                "in the "
+                "line 1 column 1 (char 0); correct valueSchema, or set badRecords to 'column' to keep bad "
+                "records in the "
                 "column _bad_record, or to 'drop'"),
         ],
     ),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from spark.behaviour.case import Bad, Case, Table, Written
+from tidelog.records.layout import SINK_NAME_RULE
 from tidelog_spark.options import SERVERS
 from tidelog_spark.sink_options import NAMES
 
 _TOGETHER = (
     "a batch write takes sinkId and sinkBatchId together, or neither: with both, a write that is repeated "
-    "with "
-    "the same numbers writes no row twice"
+    "with the same numbers writes no row twice"
 )
 
 WRITES: Table = {
@@ -53,11 +53,11 @@ WRITES: Table = {
             Bad({"sinkId": "nightly"}, _TOGETHER),
             Bad(
                 {"sinkId": " ", "sinkBatchId": "1"},
-                "sinkId is ' '; it must be a name of at least one character",
+                f"sinkId is ' '; it must be {SINK_NAME_RULE}",
             ),
             Bad(
-                {"sinkId": ""},
-                "sinkId is ''; it must be a name of at least one character",
+                {"sinkId": "of orders"},
+                f"sinkId is 'of orders'; it must be {SINK_NAME_RULE}",
                 streaming=True,
             ),
         ],

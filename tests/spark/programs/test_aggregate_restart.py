@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from spark.programs.running import kill_as_soon_as, running_job
 from support.trio import Trio
 from tidelog import blocking
 from tidelog_spark.jobs.stopping import Exit
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
-JOB = Path(__file__).parents[3] / "spark-jobs/jobs/aggregate.py"
+JOB = "aggregate.py"
 RECORDS = 3_000
 LIMIT = 1_000
 SECONDS_APART = 20
@@ -30,10 +25,8 @@ WINDOW_RECORDS = 180
 WAIT_SECONDS_MAX = 400.0
 
 
-@contextmanager
-def job(source: str, target: str, servers: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """The job in a process group of its own, which is killed at the end."""
-    settings = [
+def _settings(source: str, target: str, servers: str, folder: Path) -> list[str]:
+    return [
         f"servers={servers}",
         f"source.streams=[{source}]",
         f'source.options.maxOffsetsPerTrigger="{LIMIT}"',
@@ -45,24 +38,6 @@ def job(source: str, target: str, servers: str, folder: Path) -> Iterator[subpro
         f"sink.stream={target}",
         f"checkpoint={folder}/checkpoint",
     ]
-    arguments = [sys.executable, str(JOB), "--master", "local[2]", "--report", str(folder / "report.json")]
-    for setting in settings:
-        arguments += ["--set", setting]
-    (folder / "tmp").mkdir(exist_ok=True)
-    with (folder / "job.log").open("ab") as output:
-        running = subprocess.Popen(
-            arguments,
-            stdout=output,
-            stderr=output,
-            env={**os.environ, "TMPDIR": str(folder / "tmp")},
-            start_new_session=True,
-        )
-    try:
-        yield running
-    finally:
-        if running.poll() is None:
-            os.killpg(running.pid, signal.SIGKILL)
-        running.wait()
 
 
 POINTS: dict[str, Callable[[Path, Callable[[], int]], bool]] = {
@@ -90,14 +65,10 @@ def test_each_window_is_there_once_after_a_kill(
     def written() -> int:
         return sum(end - first for first, end in log.offsets(target).values())
 
-    with job(source, target, brokers.address, tmp_path) as running:
-        deadline = time.monotonic() + WAIT_SECONDS_MAX
-        while not POINTS[point](tmp_path, written):
-            assert running.poll() is None, (tmp_path / "job.log").read_text()
-            assert time.monotonic() < deadline, (tmp_path / "job.log").read_text()
-            time.sleep(0.001)
-        os.killpg(running.pid, signal.SIGKILL)
-    with job(source, target, brokers.address, tmp_path) as running:
+    settings = _settings(source, target, brokers.address, tmp_path)
+    with running_job(JOB, settings, tmp_path) as running:
+        kill_as_soon_as(lambda: POINTS[point](tmp_path, written), running, tmp_path, WAIT_SECONDS_MAX)
+    with running_job(JOB, settings, tmp_path) as running:
         assert running.wait(WAIT_SECONDS_MAX) == Exit.DONE, (tmp_path / "job.log").read_text()
     found = [json.loads(record.value or b"") for record in log.reader(target, follow=False)]
     places = [(row["window_start"], row["rest"]) for row in found]
@@ -114,7 +85,7 @@ def test_each_window_is_there_once_after_a_kill(
 
 
 def test_a_cluster_that_is_away_ends_the_job_with_code_75(tmp_path: Path) -> None:
-    with job("source", "target", "127.0.0.1:9", tmp_path) as running:
+    with running_job(JOB, _settings("source", "target", "127.0.0.1:9", tmp_path), tmp_path) as running:
         assert running.wait(WAIT_SECONDS_MAX) == Exit.BAD_MOMENT, (tmp_path / "job.log").read_text()
     lines = (tmp_path / "job.log").read_text().splitlines()
     assert sum('"event": "retry"' in line for line in lines) == 5

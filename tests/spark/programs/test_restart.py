@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,11 +13,12 @@ import pyarrow.dataset as ds
 import pytest
 from pyiceberg.catalog import load_catalog
 
+from spark.programs.running import kill_as_soon_as, running_job
 from spark.samples import send
 from support.trio import Trio
 from tidelog import blocking
 
-JOB = Path(__file__).parents[3] / "spark-jobs/jobs/ingest.py"
+JOB = "ingest.py"
 RECORDS = 6_000
 LIMIT = 2_000
 WAIT_SECONDS_MAX = 240.0
@@ -32,40 +29,12 @@ SINKS = {
 }
 
 
-@contextmanager
-def _job(
-    kind: str, stream: str, brokers: Trio, folder: Path, *more: str
-) -> Iterator[subprocess.Popen[bytes]]:
-    """The job in a process group of its own, which is killed at the end."""
-    settings = [
+def _settings(kind: str, stream: str, brokers: Trio, folder: Path, *more: str) -> list[str]:
+    return [
         f"servers={brokers.address}", f"source.streams=[{stream}]", f"checkpoint={folder}/checkpoint",
         f'source.options.maxOffsetsPerTrigger="{LIMIT}"', SINKS[kind].replace("LAKE", f"{folder}/lake"),
         *more,
     ]  # fmt: skip
-    arguments = [sys.executable, str(JOB), "--master", "local[2]", "--report", str(folder / "report.json")]
-    for setting in settings:
-        arguments += ["--set", setting]
-    (folder / "tmp").mkdir(exist_ok=True)
-    with (folder / "job.log").open("ab") as output:
-        running = subprocess.Popen(
-            arguments, stdout=output, stderr=output, env={**os.environ, "TMPDIR": str(folder / "tmp")},
-            start_new_session=True,
-        )  # fmt: skip
-    try:
-        yield running
-    finally:
-        if running.poll() is None:
-            os.killpg(running.pid, signal.SIGKILL)
-        running.wait()
-
-
-def _kill_as_soon_as(reached: Callable[[], bool], running: subprocess.Popen[bytes], folder: Path) -> None:
-    deadline = time.monotonic() + WAIT_SECONDS_MAX
-    while not reached():
-        assert running.poll() is None, (folder / "job.log").read_text()
-        assert time.monotonic() < deadline, (folder / "job.log").read_text()
-        time.sleep(0.001)
-    os.killpg(running.pid, signal.SIGKILL)
 
 
 def _rows(kind: str, folder: Path) -> pa.Table:
@@ -110,9 +79,10 @@ def test_a_job_that_is_killed_continues_without_a_gap_or_a_repeat(
     name = stream(2)
     for partition in range(2):
         send(log, name, RECORDS // 2, partition=partition, batch_records=500)
-    with _job(kind, name, brokers, tmp_path) as running:
-        _kill_as_soon_as(lambda: POINTS[point](tmp_path), running, tmp_path)
-    with _job(kind, name, brokers, tmp_path) as running:
+    settings = _settings(kind, name, brokers, tmp_path)
+    with running_job(JOB, settings, tmp_path) as running:
+        kill_as_soon_as(lambda: POINTS[point](tmp_path), running, tmp_path, WAIT_SECONDS_MAX)
+    with running_job(JOB, settings, tmp_path) as running:
         assert running.wait(WAIT_SECONDS_MAX) == 0, (tmp_path / "job.log").read_text()
     rows = _rows(kind, tmp_path).to_pylist()
     found = sorted((row["partition"], row["offset"]) for row in rows)
@@ -133,13 +103,14 @@ def test_a_job_that_is_told_to_end_says_so_and_continues_later(
 ) -> None:
     name = stream(2)
     send(log, name, RECORDS, batch_records=500)
-    with _job("parquet", name, brokers, tmp_path, "trigger.interval=1s") as running:
+    settings = _settings("parquet", name, brokers, tmp_path)
+    with running_job(JOB, [*settings, "trigger.interval=1s"], tmp_path) as running:
         deadline = time.monotonic() + WAIT_SECONDS_MAX
         while _batches(tmp_path) < 1:
             assert time.monotonic() < deadline
             time.sleep(0.005)
         running.send_signal(number)
         assert running.wait(WAIT_SECONDS_MAX) == code, (tmp_path / "job.log").read_text()
-    with _job("parquet", name, brokers, tmp_path) as running:
+    with running_job(JOB, settings, tmp_path) as running:
         assert running.wait(WAIT_SECONDS_MAX) == 0, (tmp_path / "job.log").read_text()
     assert sorted(_rows("parquet", tmp_path)["offset"].to_pylist()) == list(range(RECORDS))

@@ -161,8 +161,7 @@ class SinkBatches:
         if others >= SINKS_MAX:
             raise ResourceExhausted(
                 f"{others} sinks have written to this partition, and no more may (sink {sink} is new); "
-                f"write to "
-                f"another stream, or use the sinkId of a sink that has written here"
+                f"write to another stream, or use the sinkId of a sink that has written here"
             )
 
     def _check_tasks(self, sink: int) -> None:
@@ -195,8 +194,7 @@ def _place_of(header: BatchHeader, rows: TaskRows) -> WrittenBatch | None:
             )
     raise DuplicateSequence(
         f"task {task.task} of sink {task.sink} sends row {sequence} of batch {header.sink_batch_id}, but "
-        f"the log "
-        f"has {rows.rows} rows of the task: another attempt of the task is ahead"
+        f"the log has {rows.rows} rows of the task: another attempt of the task is ahead"
     )
 
 

@@ -20,8 +20,7 @@ def sink_fenced(sink: int, run: int, newest: int) -> FencedProducer:
     """The refusal of a run of a sink that is not the newest."""
     return FencedProducer(
         f"run {run} of sink {sink} is over, because run {newest} has begun; another attempt of the query "
-        f"writes "
-        f"now",
+        f"writes now",
         run=newest,
     )
 

@@ -6,11 +6,10 @@ ascending numbers). `None` instead of a command means that the image already is 
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from tidelog.errors import FencedProducer, InvalidRequest, ResourceExhausted, StreamNotFound, Unavailable
-from tidelog.records.layout import SINK_BATCH_ID_MAX, SINK_NUMBER_MAX
+from tidelog.records.layout import SINK_BATCH_ID_MAX, SINK_NAME, SINK_NAME_RULE, SINK_NUMBER_MAX
 from tidelog_broker.core.metadata.commands import CloseSink, OpenSink
 from tidelog_broker.core.metadata.feature_levels import SINKS
 from tidelog_broker.core.metadata.image import ClusterImage, SinkImage
@@ -21,8 +20,6 @@ SINKS_MAX: Final = 10_000
 SINKS_ONCE_MAX: Final = 500
 """Sinks that write one batch only and have not ended. For a new sink the oldest is forgotten: most likely its
 job has died. A partition remembers twice as many sinks."""
-
-_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:-]{0,199}")
 
 
 def open_sink(
@@ -45,12 +42,8 @@ def open_sink(
             "a broker of this cluster runs a version without sinks; update all brokers first",
             retry_after_ms=5000,
         )
-    if _NAME.fullmatch(name) is None:
-        raise InvalidRequest(
-            f"the sink's name is {name[:200]!r}; give 1 to 200 letters, digits, '.', '_', ':' or '-', "
-            f"beginning "
-            f"with a letter, a digit or '_'"
-        )
+    if SINK_NAME.fullmatch(name) is None:
+        raise InvalidRequest(f"the sink's name is {name[:200]!r}; give {SINK_NAME_RULE}")
     if not 0 <= batch_id <= SINK_BATCH_ID_MAX:
         raise InvalidRequest(f"the batch id is {batch_id}; it must be between 0 and {SINK_BATCH_ID_MAX}")
     if not 0 < run < image.next_producer_id:
@@ -121,8 +114,7 @@ def _check_known(known: SinkImage, run: int, batch_id: int, stream_id: bytes) ->
 def _over(known: SinkImage, run: int) -> FencedProducer:
     return FencedProducer(
         f"run {run} of sink {known.name!r} is over, because run {known.run} has begun; another attempt of "
-        f"the "
-        f"query writes now",
+        f"the query writes now",
         run=known.run,
     )
 
