@@ -16,7 +16,7 @@ SCRIPTS = Path(__file__).parents[3] / "spark-jobs/jobs"
 
 @contextmanager
 def running_job(script: str, settings: Sequence[str], folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the job, its report, its output and its temporary files in the folder; kill the group at the end."""
+    """Run the job; its report, output and temporary files are in the folder. Kill its group at the end."""
     arguments = [sys.executable, str(SCRIPTS / script), "--master", "local[2]"]
     arguments += ["--report", str(folder / "report.json")]
     for setting in settings:
