@@ -461,6 +461,24 @@ def test_a_run_that_makes_no_progress_says_where_to_look(
     assert running["status"] == "True"
 
 
+@pytest.mark.parametrize(
+    ("code", "reason", "words"),
+    [(0, "Running", "The driver p has done its work."), (75, "Retrying", "failed with exit code 75.")],
+)
+def test_a_driver_that_succeeded_has_not_failed_before_its_run_ends(
+    code: int, reason: str, words: str
+) -> None:
+    run = ended(daily := one(schedule="0 13 * * *"), code=code, finished=None, scheduled=True)
+
+    status = ingestion_status(
+        planned(daily, run, CronJob=existing(daily)), {}, Report(), error="", now="2026-01-10T12:00:00Z"
+    )
+
+    running = status["conditions"][2]
+    assert running["reason"] == reason
+    assert words in running["message"]
+
+
 MANY = {"orders": {str(partition): 7 for partition in range(OFFSETS_SHOWN_MAX + 1)}}
 
 

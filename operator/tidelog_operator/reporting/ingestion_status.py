@@ -167,6 +167,9 @@ def _active(decision: IngestionDecision, run: Run, report: Report, now: str) -> 
     if pod.waiting_reason:
         message = sentence(f"The driver {pod.name} does not start: {pod.waiting_reason}")
         return condition("Running", False, "NotStarted", message)
+    if pod.exit_code == 0:
+        # Kubernetes sees a moment later that the Job is complete.
+        return condition("Running", True, "Running", f"The driver {pod.name} has done its work.")
     if pod.exit_code is not None:
         return condition("Running", False, "Retrying", _failed(pod, "Another driver follows."))
     return condition("Running", False, "Starting", f"The driver {pod.name} is starting.")
