@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+import pyspark
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -115,7 +116,31 @@ def _build(name: str, master: str, folder: Path, settings: Mapping[str, str], lo
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in options.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    with _home_without_archive(folder):
+        return builder.getOrCreate()
+
+
+@contextmanager
+def _home_without_archive(folder: Path) -> Iterator[None]:
+    """Lets Java start with a SPARK_HOME that lacks pyspark.zip, if PySpark was installed by pip.
+
+    The archive comes first in the path of each Python process that Spark starts, and has no compiled modules:
+    each process takes half a second of CPU time to compile PySpark. Without the archive, the process imports
+    the installed PySpark, which is the same and compiled. A SPARK_HOME in the environment stays in use.
+    """
+    installed = Path(pyspark.__file__).parent
+    if "SPARK_HOME" in os.environ or not (installed / "jars").is_dir():
+        yield
+        return
+    home = folder / "home"
+    home.mkdir()
+    for part in ("bin", "jars"):
+        (home / part).symlink_to(installed / part)
+    os.environ["SPARK_HOME"] = str(home)
+    try:
+        yield
+    finally:
+        del os.environ["SPARK_HOME"]
 
 
 def stop(spark: SparkSession) -> None:
