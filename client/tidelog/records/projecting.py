@@ -180,13 +180,12 @@ class _Stored:
     def chosen(self, names: tuple[str, ...], rows: range, mask: pa.BooleanArray | None) -> pa.RecordBatch:
         """Those of some rows that `mask` has; None: all of these rows."""
         arrays = [*(self.columns(names).columns if names else ()), self._offsets()]
+        batch = pa.RecordBatch.from_arrays(arrays, schema=projected_schema(names))
+        batch = batch.slice(rows.start, len(rows))
         if mask is None:
             # A slice that begins at row 0 would be written with the bytes of all rows.
-            indices = pa.arange(rows.start, rows.stop)
-            chosen = [array.take(indices) for array in arrays]
-        else:
-            chosen = [array.slice(rows.start, len(rows)).filter(mask) for array in arrays]
-        return pa.RecordBatch.from_arrays(chosen, schema=projected_schema(names))
+            return batch.take(pa.arange(0, len(rows)))
+        return batch.filter(mask)
 
 
 def _count_below(deltas: pa.Array, bound: int) -> int:
