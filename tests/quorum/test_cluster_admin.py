@@ -334,9 +334,10 @@ async def test_a_prepared_stop_is_undone(brokers: Brokers, client: tidelog.Clien
     await client.cancel_stop(leader)
 
     assert states(await client.describe_cluster())[leader] == "active"
-    await client.elect_preferred(["stays"])
 
     async def leads_again() -> bool:
+        # Not before it is in sync again, which it need not be after it has handed over.
+        await client.elect_preferred(["stays"])
         return (await client.describe_stream("stays")).partitions[0].leader == leader
 
     await brokers.eventually(leads_again)
