@@ -122,20 +122,24 @@ def _build(name: str, master: str, folder: Path, settings: Mapping[str, str], lo
 
 @contextmanager
 def _home_without_archive(folder: Path) -> Iterator[None]:
-    """Lets Java start with a SPARK_HOME that lacks pyspark.zip, if PySpark was installed by pip.
+    """Lets Java start with a SPARK_HOME without pyspark.zip, if this Python has PySpark from pip, and is the
+    Python that Spark starts.
 
     The archive comes first in the path of each Python process that Spark starts, and has no compiled modules:
     each process takes half a second of CPU time to compile PySpark. Without the archive, the process imports
-    the installed PySpark, which is the same and compiled. A SPARK_HOME in the environment stays in use.
+    the installed PySpark, which is the same and compiled. Another interpreter may lack PySpark, or have
+    another version, so it keeps the archive. A SPARK_HOME in the environment stays in use.
     """
     installed = Path(pyspark.__file__).parent
-    if "SPARK_HOME" in os.environ or not (installed / "jars").is_dir():
+    is_ours = os.environ["PYSPARK_PYTHON"] == sys.executable
+    if "SPARK_HOME" in os.environ or not is_ours or not (installed / "jars").is_dir():
         yield
         return
     home = folder / "home"
     home.mkdir()
-    for part in ("bin", "jars"):
-        (home / part).symlink_to(installed / part)
+    for part in ("bin", "conf", "jars"):
+        if (installed / part).exists():
+            (home / part).symlink_to(installed / part)
     os.environ["SPARK_HOME"] = str(home)
     try:
         yield

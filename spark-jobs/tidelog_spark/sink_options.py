@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Final, Literal, cast
 
 from tidelog.errors import InvalidRequest
-from tidelog.records.layout import SINK_BATCH_ID_MAX, SINK_NAME, SINK_NAME_RULE
+from tidelog.model.names import SINK_NAME, SINK_NAME_RULE
+from tidelog.records.layout import SINK_BATCH_ID_MAX
 from tidelog_spark.option_values import Given
 from tidelog_spark.options import SERVERS, servers_in
 

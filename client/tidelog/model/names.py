@@ -1,4 +1,4 @@
-"""The names that users choose: of streams, subjects, labels and owners.
+"""The names that users choose: of streams, subjects, sinks, labels and owners.
 
 A wrong name raises an error of one sentence that says what is allowed. The client checks before it
 sends a request, and the broker checks again.
@@ -26,6 +26,12 @@ LABEL_BYTES_MAX = 512
 """Of a label's name and value together."""
 
 OWNER_BYTES_MAX = 1024
+
+SINK_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:-]{0,199}")
+"""The name of a sink matches this as a whole."""
+
+SINK_NAME_RULE = "1 to 200 letters, digits, '.', '_', ':' or '-', beginning with a letter, a digit or '_'"
+"""The same for the sentences of errors."""
 
 _STREAM_NAME = re.compile(r"[a-zA-Z0-9_][a-zA-Z0-9._-]{0,199}")
 _UNPRINTABLE = re.compile(r"[\x00-\x20\x7f]")

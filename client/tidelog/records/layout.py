@@ -6,7 +6,6 @@ body. `codec` encodes and decodes bodies; `validation` checks whether a client's
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Iterator
 from enum import IntEnum
@@ -38,12 +37,6 @@ SINK_NUMBER_MAX = (1 << 31) - 2
 
 SINK_TASK_MAX = (1 << 32) - 1
 SINK_BATCH_ID_MAX = (1 << 32) - 1
-
-SINK_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:-]{0,199}")
-"""The name of a sink matches this as a whole."""
-
-SINK_NAME_RULE = "1 to 200 letters, digits, '.', '_', ':' or '-', beginning with a letter, a digit or '_'"
-"""The same for the sentences of errors."""
 
 COMPRESSION_MASK = 0b11
 COLUMNS_MASK = 0b11100

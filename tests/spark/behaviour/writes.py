@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spark.behaviour.case import Bad, Case, Table, Written
-from tidelog.records.layout import SINK_NAME_RULE
+from tidelog.model.names import SINK_NAME_RULE
 from tidelog_spark.options import SERVERS
 from tidelog_spark.sink_options import NAMES
 

@@ -6,12 +6,16 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from tidelog.cli.local.waiting import holds_within
+
 SCRIPTS = Path(__file__).parents[3] / "spark-jobs/jobs"
+
+LOOK_SECONDS = 0.001
+"""The points at which a job is killed last for milliseconds."""
 
 
 @contextmanager
@@ -42,9 +46,11 @@ def kill_as_soon_as(
     reached: Callable[[], bool], running: subprocess.Popen[bytes], folder: Path, seconds_max: float
 ) -> None:
     """Kill the group of a running job when the condition holds; a job that ends before fails the test."""
-    deadline = time.monotonic() + seconds_max
-    while not reached():
-        assert running.poll() is None, (folder / "job.log").read_text()
-        assert time.monotonic() < deadline, (folder / "job.log").read_text()
-        time.sleep(0.001)
+
+    def reached_or_ended() -> bool:
+        return reached() or running.poll() is not None
+
+    in_time = holds_within(reached_or_ended, seconds_max, pause=LOOK_SECONDS)
+    assert in_time, (folder / "job.log").read_text()
+    assert running.poll() is None, (folder / "job.log").read_text()
     os.killpg(running.pid, signal.SIGKILL)

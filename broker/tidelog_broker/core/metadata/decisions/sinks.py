@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 from tidelog.errors import FencedProducer, InvalidRequest, ResourceExhausted, StreamNotFound, Unavailable
-from tidelog.records.layout import SINK_BATCH_ID_MAX, SINK_NAME, SINK_NAME_RULE, SINK_NUMBER_MAX
+from tidelog.model.names import SINK_NAME, SINK_NAME_RULE
+from tidelog.records.layout import SINK_BATCH_ID_MAX, SINK_NUMBER_MAX
 from tidelog_broker.core.metadata.commands import CloseSink, OpenSink
 from tidelog_broker.core.metadata.feature_levels import SINKS
 from tidelog_broker.core.metadata.image import ClusterImage, SinkImage
