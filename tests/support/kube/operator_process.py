@@ -53,6 +53,11 @@ class OperatorProcess:
         self._began = self.log_path.stat().st_size if self.log_path.exists() else 0
         self._launch()
 
+    def restart_if_ended(self) -> None:
+        """Does what the kubelet does for a container that has ended."""
+        if not self.running:
+            self.launch()
+
     def leads(self) -> bool:
         """Whether it has become the leader; raises if it ended."""
         assert self.running, f"the operator ended: {self.log()}"
