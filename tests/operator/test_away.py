@@ -94,12 +94,13 @@ def test_the_operator_continues_after_the_api_server_was_unavailable(
 
         def is_created() -> bool:
             # A starting API server lists few resources. An operator that looks at this moment ends.
-            operator.restart_if_ended()
+            operator.restart_if_watch_lost()
             return "later" in {one.name for one in client.list_streams()}
 
         wait_until(is_created, lambda: f"it is created. The operator: {operator.log()}")
 
         assert before <= {one.name for one in client.list_streams()}
+    operator.restart_if_watch_lost()
 
 
 def test_an_operator_that_starts_before_the_api_server_sees_everything(

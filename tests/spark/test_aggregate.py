@@ -230,14 +230,10 @@ def test_a_batch_that_runs_again_writes_what_its_first_attempt_has_decided(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     source, target = stream(), stream(2)
-    send(
-        log,
-        source,
-        CLOSING,
-        *((name, 1 + (minute % 10 == 0), minute) for minute in range(40) for name in "abcde"),
-    )
-    # No two attempts count the same records, so a second attempt computes other results; but each
-    # counts the order of 2 of each window, so no window is without a result.
+    orders = [(name, 1 if minute % 10 else 2, minute) for minute in range(40) for name in "abcde"]
+    send(log, source, CLOSING, *orders)
+    # No two attempts count the same records, so a second attempt computes other results. Each counts the
+    # first order of each window, whose amount is 2, so that no window is empty.
     settings = {"options": {"maxOffsetsPerTrigger": "101"}, "where": "amount > 1 or rand() < 0.5"}
     decided: list[str] = []
 

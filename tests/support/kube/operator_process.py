@@ -53,9 +53,11 @@ class OperatorProcess:
         self._began = self.log_path.stat().st_size if self.log_path.exists() else 0
         self._launch()
 
-    def restart_if_ended(self) -> None:
-        """Does what the kubelet does for a container that has ended."""
+    def restart_if_watch_lost(self) -> None:
+        """Does what the kubelet does for an operator that ended because kopf misses a resource; fails if it
+        ended otherwise."""
         if not self.running:
+            assert "reason='kopf does not watch" in self.log(), self.log()
             self.launch()
 
     def leads(self) -> bool:
@@ -81,7 +83,8 @@ class OperatorProcess:
             return body.decode()
 
     def log(self) -> str:
-        return self.log_path.read_text("utf-8", "replace")[-4000:]
+        """The last words since it was started."""
+        return self.log_path.read_bytes()[self._began :].decode("utf-8", "replace")[-4000:]
 
     def stop(self) -> int:
         assert self._process is not None
