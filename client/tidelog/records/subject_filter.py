@@ -1,7 +1,7 @@
 """Matches a column of subjects with NATS patterns, without a Python object for each record.
 
-Each different subject is matched once: subjects without wildcards by a hash table, patterns by RE2, whose
-time grows linearly with its input.
+Subjects without wildcards are matched by a hash table. With patterns, each different subject is matched once,
+by RE2, whose time grows linearly with its input.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ class SubjectFilter:
 
     def matches(self, subjects: pa.StringArray) -> pa.BooleanArray:
         """For each subject whether it matches; null or false for a record without a subject."""
+        if self._regex is None:
+            return self._each(subjects)
         encoded = subjects.dictionary_encode()
         different = encoded.dictionary
         few = len(different) <= _FEW and different.nbytes <= _KNOWN_BYTES_MAX
