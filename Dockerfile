@@ -53,7 +53,7 @@ FROM client-libraries AS operator-libraries
 RUN $INSTALL --root /out -r /needs/operator && \
     $COMPILE -x '/kubernetes/client/(api|models)/' -s /out -p / /out/opt/tidelog/lib
 
-# Of PySpark its examples and tests are left out, and the libraries of graphs, Hive's server and machine learning; and
+# Of PySpark its examples are left out, and the libraries of graphs, Hive's server and machine learning; and
 # pyspark.zip, which is PySpark once more, without compiled modules, and comes first in the path of Python processes.
 # Jobs write to object stores with pyarrow, so here it is whole but for its headers, sources and tests.
 FROM client-libraries AS spark-libraries
@@ -65,7 +65,7 @@ RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
     $INSTALL --root /out -r /needs/spark && \
     $INSTALL --root /out --force-reinstall --no-deps pyarrow && \
     (cd /out/opt/tidelog/lib/python3*/site-packages/pyarrow && rm -rf include includes src tests) && cd /out/opt/tidelog/lib/python3*/site-packages/pyspark && \
-    rm -rf examples data testing licenses sbin python/lib/pyspark.zip jars/spark-mllib* jars/spark-graphx* jars/breeze* \
+    rm -rf examples data licenses sbin python/lib/pyspark.zip jars/spark-mllib* jars/spark-graphx* jars/breeze* \
       jars/spark-hive-thriftserver* jars/spark-pipelines* && \
     $COMPILE -s /out -p / /out/opt/tidelog/lib
 
