@@ -35,14 +35,15 @@ os.environ.setdefault("GOGC", "400")
 
 SPARK = "tests/spark/"
 PROGRAMS = "tests/spark/programs/"
+ADMISSION = "tests/operator/admission/"
 
 
 class ByFile(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
     """A file's tests run in one process. All that need Spark's session run in one, those that start Spark in
-    processes of their own run in another."""
+    processes of their own run in another, and those that share a control plane in a third."""
 
     def _split_scope(self, nodeid: str) -> str:
-        for folder in (PROGRAMS, SPARK):
+        for folder in (PROGRAMS, SPARK, ADMISSION):
             if nodeid.startswith(folder):
                 return folder
         return nodeid.partition("::")[0]

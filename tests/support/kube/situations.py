@@ -37,7 +37,7 @@ STREAM_DEFAULTS: dict[str, Any] = {
     "nats": {"ack": "Always"},
     "deletionPolicy": "Retain",
 }
-"""The defaults that the API server sets; `test_admission` compares them with a real one."""
+"""The defaults that the API server sets; `operator/admission` compares them with a real one."""
 
 
 CLUSTER_DEFAULTS: dict[str, Any] = {
@@ -47,7 +47,7 @@ CLUSTER_DEFAULTS: dict[str, Any] = {
     "replaceAfter": "5m",
     "moves": {"atOnce": 20, "balance": True},
 }
-"""The defaults that the API server sets; `test_admission` compares them with a real one."""
+"""The defaults that the API server sets; `operator/admission` compares them with a real one."""
 
 CLUSTER_UID = "8d1b0f2e-3f4a-4a65-9a3e-0c6f6b3f2a11"
 

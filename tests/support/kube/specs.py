@@ -31,8 +31,8 @@ def cluster(**spec: Any) -> Spec:
 
 
 def changed(plane: ControlPlane, before: Spec, after: Spec) -> Spec:
-    """Returns `before` with the spec of `after`, for `kubectl replace`."""
-    plane.kubectl("create", "-f", "-", given=before)
+    """Creates `before`, and returns it with the spec of `after`."""
+    assert not plane.created(before)
     now = copy.deepcopy(before)
     now["spec"] = after["spec"]
     return now
