@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import subprocess
+import sys
 import time
 from typing import Any
 
@@ -135,3 +137,60 @@ def test_a_broker_shows_how_late_its_event_loop_was(broker: BrokerProcess) -> No
     assert "tidelog_event_loop_late_seconds_count" in text
     assert "tidelog_event_loop_late_max_seconds" in text
     assert "tidelog_event_loop_ran_max_seconds" in text
+
+
+FRAMES_UNDER_COLLECTION = """
+import gc, sys, threading, time, weakref
+from tidelog_broker.limits.loop_watch import frame_of
+
+references = []
+end = time.monotonic() + 0.5
+main = threading.main_thread().ident
+
+class Link:
+    pass
+
+def collected(_):
+    # Callbacks in Python let other threads run.
+    for _ in range(200):
+        pass
+
+def make_garbage(depth):
+    one = Link()
+    one.itself = one
+    references.append(weakref.ref(one, collected))
+    del references[:-1000]
+    if depth:
+        make_garbage(depth - 1)
+
+def look():
+    while time.monotonic() < end:
+        make_garbage(3)
+        assert frame_of(main) is not None
+
+def begin_and_end():
+    while time.monotonic() < end:
+        make_garbage(5)
+        thread = threading.Thread(target=make_garbage, args=(2,))
+        thread.start()
+        thread.join()
+
+sys.setswitchinterval(1e-6)
+gc.set_threshold(7, 1000, 1000)
+threads = [threading.Thread(target=work) for work in (look, look, begin_and_end, begin_and_end)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+assert gc.isenabled()
+print("done")
+"""
+
+
+def test_looking_at_a_thread_while_garbage_is_due_never_stops_the_process() -> None:
+    """In a process of its own: an interpreter that has stopped does not see its time-out either."""
+    done = subprocess.run(
+        [sys.executable, "-c", FRAMES_UNDER_COLLECTION], capture_output=True, text=True, timeout=30
+    )
+
+    assert done.stdout == "done\n", done.stderr

@@ -182,12 +182,33 @@ class LoopWatch:
             due = self._due
             if monotonic() < due + ALARM_SECONDS:
                 continue
-            frame = sys._current_frames().get(ident)
+            frame = frame_of(ident)
             self.seen = due, stack_line(frame)
             del frame
             # The rest of this turn is of no interest.
             while self._due == due and not self._ended.wait(ALARM_SECONDS):
                 pass
+
+
+_no_collection = threading.Lock()
+
+
+def frame_of(ident: int) -> FrameType | None:
+    """Where this thread is now; None: it has ended.
+
+    The garbage collector rests meanwhile. `sys._current_frames` holds a lock of the interpreter that every
+    thread needs to begin and to end. In Python 3.11 before 3.11.9, a collection within that call runs
+    callbacks in Python, which let other threads run, and the first that begins or ends stops the process for
+    good (https://github.com/python/cpython/issues/106883).
+    """
+    with _no_collection:
+        enabled = gc.isenabled()
+        gc.disable()
+        try:
+            return sys._current_frames().get(ident)
+        finally:
+            if enabled:
+                gc.enable()
 
 
 def stack_line(frame: FrameType | None) -> str:
