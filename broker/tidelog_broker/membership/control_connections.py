@@ -27,6 +27,7 @@ from tidelog_broker.membership.wire import (
     decode,
     encode,
     failed,
+    senders,
 )
 from tidelog_broker.peers.connection import Accept, PeerConnection, Receiver
 from tidelog_broker.peers.dialing import dial
@@ -278,6 +279,8 @@ class _Inbound:
             return
         if not isinstance(message, Ask):
             _receive(self._receiver, connection, message)
+        elif impostors := _impostors(message.request, connection.peer):
+            _end_impostor(connection, f"broker {impostors[0]}")
         elif len(self._tasks) >= ASKED_MAX:
             refused = ResourceExhausted(
                 f"{ASKED_MAX} requests from the asking broker already wait for an answer; try again",
@@ -305,7 +308,7 @@ def _receive(receiver: ControlReceiver, connection: PeerConnection, message: Mes
     if isinstance(message, Reply):
         connection.abort("an answer arrived on a connection on which nothing was asked")
     elif (message.source.broker_id, message.source.directory_id) != (peer.broker_id, peer.directory_id):
-        connection.abort(f"broker {peer.broker_id} sent a message in the name of {message.source}")
+        _end_impostor(connection, str(message.source))
     else:
         try:
             # This broker may have learnt of a history, or of a later start, since the greeting.
@@ -314,6 +317,26 @@ def _receive(receiver: ControlReceiver, connection: PeerConnection, message: Mes
             connection.abort(str(error))
             return
         receiver.received(message, peer)
+
+
+def _impostors(request: Request, peer: Identity) -> list[int]:
+    """The brokers in whose name the request is, although `peer` sent it."""
+    return [
+        broker
+        for broker, incarnation in senders(request)
+        if broker != peer.broker_id or incarnation not in (b"", peer.incarnation)
+    ]
+
+
+def _end_impostor(connection: PeerConnection, claimed: str) -> None:
+    peer = connection.peer
+    log.warning(
+        "a broker sent a message in the name of another broker; its connection ends",
+        broker=peer.broker_id,
+        claimed=claimed,
+        address=f"{peer.host}:{peer.port}",
+    )
+    connection.abort(f"broker {peer.broker_id} sent a message in the name of {claimed}")
 
 
 async def identify(address: Address, me: Callable[[], Identity]) -> Identity:

@@ -148,6 +148,22 @@ Request: TypeAlias = (
 )
 
 
+def senders(request: Request) -> set[tuple[int, bytes]]:
+    """The ids and incarnations of the brokers in whose name the request is. An empty incarnation: the request
+    does not name it."""
+    match request:
+        case Register() | Heartbeat() | LoseReplicas() | Settled():
+            return {(request.broker_id, request.incarnation)}
+        case Report():
+            return {(request.reporter, request.reporter_run)}
+        case ChangeIsr():
+            return {(one.proposer.broker, one.proposer.incarnation) for one in request.proposals}
+        case AllocateBlock() | Known():
+            return {(request.broker_id, b"")}
+        case Confirm() | Call():
+            return set()
+
+
 # --- answers
 
 
