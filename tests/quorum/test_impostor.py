@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import get_args
+
+from structlog.testing import capture_logs
 
 from quorum.conftest import CLUSTER, Cluster, identifier
 from support.hosts import HOST
 from support.waiting import until
 from tidelog_broker.core.metadata.decisions.isr_changes import IsrProposal, Member
 from tidelog_broker.core.raft.messages import VoteRequest
+from tidelog_broker.membership import wire
 from tidelog_broker.membership.control_connections import HEADER
-from tidelog_broker.membership.wire import (
-    AllocateBlock,
-    Ask,
-    Call,
-    ChangeIsr,
-    Confirm,
-    Heartbeat,
-    Known,
-    LoseReplicas,
-    Register,
-    Report,
-    Request,
-    Settled,
-    encode,
-)
+from tidelog_broker.membership.wire import Ask, Request, encode
 from tidelog_broker.model import Voter
 from tidelog_broker.peers.connection import PeerConnection
 from tidelog_broker.peers.dialing import dial
@@ -72,49 +62,71 @@ async def test_a_raft_message_in_the_name_of_another_broker_ends_its_connection(
     assert asked.controller._driver.node.term == before
 
 
-ME, OTHER = Identity(7, CLUSTER, identifier(7), identifier(70), HOST, 1), identifier(2)
-LEADER = Member(2, OTHER)
-IN_ANOTHER_NAME: list[Request] = [
-    Register(CLUSTER, 2, ME.incarnation, OTHER),
-    Register(CLUSTER, 7, OTHER, ME.directory_id),
-    Heartbeat(2, ME.incarnation),
-    Heartbeat(7, OTHER),
-    Report(2, ME.incarnation, 1, OTHER, "refused"),
-    Report(7, OTHER, 1, OTHER, "refused"),
-    ChangeIsr((IsrProposal(LEADER, OTHER, 0, 1, 1, (LEADER,)),)),
-    LoseReplicas(2, ME.incarnation, ()),
-    LoseReplicas(7, OTHER, ()),
-    Settled(2, ME.incarnation, ()),
-    Settled(7, OTHER, ()),
-    AllocateBlock(2, 1),
-    Known(2, OTHER),
-]
-WITHOUT_A_NAME = {Confirm, Call}
+ME = Identity(7, CLUSTER, identifier(7), identifier(70), HOST, 1)
+OTHER, OTHER_RUN = 2, identifier(20)
+
+
+def change_of_isr(broker: int, run: bytes) -> wire.ChangeIsr:
+    leader = Member(broker, run)
+    return wire.ChangeIsr((IsrProposal(leader, identifier(1), 0, 1, 1, (leader,)),))
+
+
+IN_THE_NAME_OF: dict[type, Callable[[int, bytes], Request]] = {
+    wire.Register: lambda broker, run: wire.Register(CLUSTER, broker, run, ME.directory_id),
+    wire.Heartbeat: wire.Heartbeat,
+    wire.Report: lambda broker, run: wire.Report(broker, run, 1, identifier(10), "refused"),
+    wire.ChangeIsr: change_of_isr,
+    wire.LoseReplicas: lambda broker, run: wire.LoseReplicas(broker, run, ()),
+    wire.Settled: lambda broker, run: wire.Settled(broker, run, ()),
+    wire.AllocateBlock: lambda broker, run: wire.AllocateBlock(broker, 1),
+    wire.Known: lambda broker, run: wire.Known(broker, ME.directory_id),
+}
+WITHOUT_A_RUN = {wire.AllocateBlock, wire.Known}
+WITHOUT_A_SENDER = {wire.Confirm, wire.Call}
 
 
 def test_each_request_that_names_its_sender_is_tried() -> None:
-    assert {type(one) for one in IN_ANOTHER_NAME} | WITHOUT_A_NAME == set(get_args(Request))
+    assert IN_THE_NAME_OF.keys() | WITHOUT_A_SENDER == set(get_args(Request))
 
 
 async def test_a_request_in_the_name_of_another_broker_ends_its_connection(cluster: Cluster) -> None:
     await cluster.quorum()
-    for request in IN_ANOTHER_NAME:
-        assert await answers_before_its_end(cluster, request) == 0, request
+    with capture_logs() as logged:
+        for kind, make in IN_THE_NAME_OF.items():
+            await until_the_connection_ends(cluster, make(OTHER, ME.incarnation))
+            if kind not in WITHOUT_A_RUN:
+                await until_the_connection_ends(cluster, make(ME.broker_id, OTHER_RUN))
+
+    [told] = [line for line in logged if "claimed" in line]
+    assert told["event"] == "a broker sent a message that is not in its own name; its connection ends"
+    assert (told["broker"], told["claimed"]) == (7, f"broker 2 in its run {ME.incarnation.hex()[:8]}")
+    assert told["address"].startswith("127.0.0.1:")
+
+
+async def test_a_request_of_several_brokers_ends_its_connection(cluster: Cluster) -> None:
+    await cluster.quorum()
+    mine, foreign = (change_of_isr(broker, ME.incarnation) for broker in (ME.broker_id, OTHER))
+
+    await until_the_connection_ends(cluster, wire.ChangeIsr((*mine.proposals, *foreign.proposals)))
 
 
 async def test_a_request_in_its_own_name_is_answered(cluster: Cluster) -> None:
     await cluster.quorum()
+    for make in IN_THE_NAME_OF.values():
+        connection, heard = await ask(cluster, make(ME.broker_id, ME.incarnation))
+        await until_answered(heard)
+        connection.abort("the test goes on")
 
-    connection, heard = await ask(cluster, Heartbeat(7, ME.incarnation))
+
+async def until_answered(heard: Listening) -> None:
     await until(lambda: heard.answers == 1, "the request is answered")
+    assert heard.reasons == []
 
-    connection.abort("the test ends")
 
-
-async def answers_before_its_end(cluster: Cluster, request: Request) -> int:
+async def until_the_connection_ends(cluster: Cluster, request: Request) -> None:
     _, heard = await ask(cluster, request)
     await until(lambda: bool(heard.reasons), f"the connection with {request} ends")
-    return heard.answers
+    assert heard.answers == 0, request
 
 
 async def ask(cluster: Cluster, request: Request) -> tuple[PeerConnection, Listening]:

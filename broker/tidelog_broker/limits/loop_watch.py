@@ -191,15 +191,16 @@ class LoopWatch:
 
 
 _no_collection = threading.Lock()
+"""So that of two watches in one process, neither lets the collector go on while the other looks."""
 
 
 def frame_of(ident: int) -> FrameType | None:
     """Where this thread is now; None: it has ended.
 
     The garbage collector rests meanwhile. `sys._current_frames` holds a lock of the interpreter that every
-    thread needs to begin and to end. In Python 3.11 before 3.11.9, a collection within that call runs
-    callbacks in Python, which let other threads run, and the first that begins or ends stops the process for
-    good (https://github.com/python/cpython/issues/106883).
+    thread needs to begin and to end. In Python 3.11 a collection may run within that call, and with it
+    callbacks in Python. These let other threads run, and the first that begins or ends stops the process for
+    good (https://github.com/python/cpython/issues/106883; seen in 3.11.7, and never in 3.12 and 3.13).
     """
     with _no_collection:
         enabled = gc.isenabled()

@@ -17,6 +17,7 @@ import structlog
 from tidelog.errors import ConnectionLost, ResourceExhausted, TimedOut
 from tidelog_broker.core.raft.messages import Message
 from tidelog_broker.errors import NotConnected
+from tidelog_broker.log_limit import LogLimit
 from tidelog_broker.membership.addresses import Address, AddressBook
 from tidelog_broker.membership.wire import (
     Answer,
@@ -98,6 +99,7 @@ class ControlConnections:
         self._dismissed: dict[asyncio.Task[None], None] = {}
         """Tasks that end connections to brokers that left the cluster."""
         self._stopped = False
+        self._warnings = LogLimit(asyncio.get_running_loop().time)
 
     def __repr__(self) -> str:
         return f"<ControlConnections {list(self._peers.values())}>"
@@ -133,7 +135,9 @@ class ControlConnections:
         wanted = dict.fromkeys(brokers)
         for broker in wanted:
             if broker not in self._peers:
-                self._peers[broker] = _Peer(broker, self._addresses, self._me, self._receiver, self._rng)
+                self._peers[broker] = _Peer(
+                    broker, self._addresses, self._me, self._receiver, self._rng, self._warnings
+                )
                 self._peers[broker].link.start()
         for broker in [broker for broker in self._peers if broker not in wanted]:
             peer = self._peers.pop(broker)
@@ -169,7 +173,7 @@ class ControlConnections:
             if peer is not None:
                 # Its process runs, so a dial will succeed.
                 peer.link.hurry()
-            return _Inbound(self._receiver)
+            return _Inbound(self._receiver, self._warnings)
         accept = self._acceptors.get(hello.kind)
         if accept is None:
             raise WrongPeer(f"this broker does not accept {hello.kind} connections")
@@ -186,8 +190,10 @@ class _Peer:
         me: Callable[[], Identity],
         receiver: ControlReceiver,
         rng: random.Random,
+        warnings: LogLimit,
     ) -> None:
         self._broker = broker
+        self._warnings = warnings
         self._addresses = addresses
         self._receiver = receiver
         self._run = b""
@@ -243,7 +249,7 @@ class _Peer:
             if done is not None and not done.done():
                 done.set_result(message.answer)
         elif not isinstance(message, Ask):
-            _receive(self._receiver, connection, message)
+            _receive(self._receiver, connection, message, self._warnings)
 
     def writable(self, connection: PeerConnection) -> None:
         """Nothing waits for this: Raft's window and the senders of requests bound what is sent."""
@@ -265,8 +271,9 @@ class _Peer:
 class _Inbound:
     """A connection that another broker dialed."""
 
-    def __init__(self, receiver: ControlReceiver) -> None:
+    def __init__(self, receiver: ControlReceiver, warnings: LogLimit) -> None:
         self._receiver = receiver
+        self._warnings = warnings
         self._tasks: dict[asyncio.Task[None], None] = {}
 
     def opened(self, connection: PeerConnection) -> None: ...
@@ -278,9 +285,9 @@ class _Inbound:
             connection.abort(str(error))
             return
         if not isinstance(message, Ask):
-            _receive(self._receiver, connection, message)
-        elif impostors := _impostors(message.request, connection.peer):
-            _end_impostor(connection, f"broker {impostors[0]}")
+            _receive(self._receiver, connection, message, self._warnings)
+        elif foreign := _foreign_senders(message.request, connection.peer):
+            _end_impostor(connection, ", ".join(foreign), self._warnings)
         elif len(self._tasks) >= ASKED_MAX:
             refused = ResourceExhausted(
                 f"{ASKED_MAX} requests from the asking broker already wait for an answer; try again",
@@ -302,13 +309,18 @@ class _Inbound:
         """Requests that are being answered are carried out all the same; their answers are dropped."""
 
 
-def _receive(receiver: ControlReceiver, connection: PeerConnection, message: Message | Reply) -> None:
+def _receive(
+    receiver: ControlReceiver, connection: PeerConnection, message: Message | Reply, warnings: LogLimit
+) -> None:
     """A vote or an acknowledgement counts only for the broker that greeted on the connection."""
     peer = connection.peer
     if isinstance(message, Reply):
         connection.abort("an answer arrived on a connection on which nothing was asked")
     elif (message.source.broker_id, message.source.directory_id) != (peer.broker_id, peer.directory_id):
-        _end_impostor(connection, str(message.source))
+        source = message.source
+        _end_impostor(
+            connection, f"broker {source.broker_id} on disk {source.directory_id.hex()[:8]}", warnings
+        )
     else:
         try:
             # This broker may have learnt of a history, or of a later start, since the greeting.
@@ -319,23 +331,28 @@ def _receive(receiver: ControlReceiver, connection: PeerConnection, message: Mes
         receiver.received(message, peer)
 
 
-def _impostors(request: Request, peer: Identity) -> list[int]:
-    """The brokers in whose name the request is, although `peer` sent it."""
+def _foreign_senders(request: Request, peer: Identity) -> list[str]:
+    """In whose name the request is, other than of `peer`, which sent it."""
     return [
-        broker
-        for broker, incarnation in senders(request)
+        f"broker {broker} in its run {incarnation.hex()[:8]}" if incarnation else f"broker {broker}"
+        for broker, incarnation in sorted(senders(request))
         if broker != peer.broker_id or incarnation not in (b"", peer.incarnation)
     ]
 
 
-def _end_impostor(connection: PeerConnection, claimed: str) -> None:
+def _end_impostor(connection: PeerConnection, claimed: str, warnings: LogLimit) -> None:
+    """`claimed`: in whose name the message is."""
     peer = connection.peer
-    log.warning(
-        "a broker sent a message in the name of another broker; its connection ends",
-        broker=peer.broker_id,
-        claimed=claimed,
-        address=f"{peer.host}:{peer.port}",
-    )
+    left_out = warnings.left_out("impostor")
+    if left_out is not None:
+        log.warning(
+            "a broker sent a message that is not in its own name; its connection ends",
+            broker=peer.broker_id,
+            run=peer.incarnation.hex()[:8],
+            address=connection.remote,
+            claimed=claimed,
+            left_out=left_out,
+        )
     connection.abort(f"broker {peer.broker_id} sent a message in the name of {claimed}")
 
 

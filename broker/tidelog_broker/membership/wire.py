@@ -149,8 +149,10 @@ Request: TypeAlias = (
 
 
 def senders(request: Request) -> set[tuple[int, bytes]]:
-    """The ids and incarnations of the brokers in whose name the request is. An empty incarnation: the request
-    does not name it."""
+    """The brokers in whose name the request is, as ids and incarnations.
+
+    An empty incarnation: the request names none. No broker at all: it is answered whatever broker asks.
+    """
     match request:
         case Register() | Heartbeat() | LoseReplicas() | Settled():
             return {(request.broker_id, request.incarnation)}

@@ -105,6 +105,14 @@ class PeerConnection(asyncio.BufferedProtocol):
         return self.theirs.sender
 
     @property
+    def remote(self) -> str:
+        """The address of the other end, as the operating system knows it; empty: it is closed."""
+        if self._transport is None:
+            return ""
+        host, port, *_ = self._transport.get_extra_info("peername")
+        return f"{host}:{port}"
+
+    @property
     def kind(self) -> ConnectionKind:
         hello = self.theirs if self._hello is None else self._hello
         assert hello is not None, "greeted"
