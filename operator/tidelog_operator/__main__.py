@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import os
 import signal
 import socket
 import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import structlog
 import typer
@@ -26,7 +27,10 @@ from tidelog_operator.reporting.reports import Reports
 
 app = typer.Typer(add_completion=False, help=__doc__, no_args_is_help=True, pretty_exceptions_enable=False)
 
-NAMESPACE_FILE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+NAMESPACE_FILE: Final = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+
+STOP_SECONDS_MAX: Final = 15.0
+"""How long a stop may take. After this time the process writes where it hangs, and ends with exit code 1."""
 
 
 KUBECONFIG: Any = typer.Option(
@@ -98,12 +102,9 @@ def run(
         asyncio.run(_run(kubeconfig, namespace or [], where, lease_name, identity, listen))
     except ListenError as error:
         raise typer.BadParameter(str(error), param_hint="--metrics") from error
-    except ExceptionGroup as errors:
-        watch_lost = errors.subgroup(WatchLost)
-        if watch_lost is None:
-            raise
-        structlog.get_logger(__name__).error("operator stopped", reason=str(watch_lost.exceptions[0]))
-        raise typer.Exit(1) from errors
+    except WatchLost as error:
+        structlog.get_logger(__name__).error("operator stopped", reason=str(error))
+        raise typer.Exit(1) from error
 
 
 @app.command()
@@ -137,9 +138,16 @@ async def _run(
     listen: tuple[str, int] | None,
 ) -> None:
     stop, ready, metrics = asyncio.Event(), asyncio.Event(), Metrics()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+
+    def begin_stop() -> None:
+        faulthandler.dump_traceback_later(STOP_SECONDS_MAX, exit=True)
+        stop.set()
+
+    def take_signals() -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, begin_stop)
+
+    take_signals()
     async with Kube(kubeconfig, metrics.requests()) as kube, AsyncExitStack() as stack:
         events = EventWriter(kube, identity)
         election = LeaderElection(kube, lease_namespace, lease_name, identity)
@@ -157,7 +165,12 @@ async def _run(
         if listen is not None:
             await stack.enter_async_context(HttpServer(*listen, metrics.registry, why_not_ready))
         watching = watch(
-            reconciling.objects, kube, kubeconfig=kubeconfig, namespaces=namespaces, ready=ready, stop=stop
+            reconciling.objects,
+            kube,
+            kubeconfig=kubeconfig,
+            namespaces=namespaces,
+            ready=ready,
+            take_signals=take_signals,
         )
         election_run = election.run(reconciling.started_leading)
         await _until_first(watching, election_run, events.run(), stop.wait())

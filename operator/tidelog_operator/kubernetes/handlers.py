@@ -6,6 +6,9 @@ every object that they see.
 
 kopf has no public way to ask which resources it watches, so this module uses its private `Insights`.
 `tests/operator/test_handlers.py` says what is needed of it.
+
+kopf's function `operator` would take over the signals of the process, wait at its end for five seconds for
+tasks that are not kopf's, and without a limit for its own. So this module runs kopf's tasks itself.
 """
 
 from __future__ import annotations
@@ -34,9 +37,13 @@ CHECKS_MISSED_MAX: Final = 3
 """Checks in a row that may find a watch missing which existed before."""
 
 
+STOP_SECONDS_MAX: Final = 5.0
+"""How long a stop waits for kopf's tasks."""
+
+
 class WatchLost(Exception):
-    """kopf does not watch a resource that the operator needs: the API server began to serve it after kopf had
-    looked, and kopf does not look again."""
+    """kopf does not watch what the operator needs. The API server may have begun to serve a resource after
+    kopf had looked, and kopf does not look again."""
 
 
 log = structlog.get_logger(__name__)
@@ -58,12 +65,13 @@ async def watch(
     kubeconfig: str,
     namespaces: Collection[str],
     ready: asyncio.Event,
-    stop: asyncio.Event,
+    take_signals: Callable[[], None],
 ) -> None:
-    """Feeds `objects` until `stop` is set. No `namespaces` means all. `ready` is set when all watches have
-    started.
+    """Feeds `objects` until it is cancelled. No `namespaces` means all. `ready` is set when all watches have
+    started. `take_signals` is called when kopf has installed its own handlers of signals, which stop kopf
+    alone.
 
-    Raises `WatchLost`.
+    Raises `WatchLost`, and the error of a task of kopf that failed.
     """
     await _wait_until_served(kube)
     registry = kopf.OperatorRegistry()
@@ -108,18 +116,35 @@ async def watch(
         kopf.on.event(*resource, registry=registry, id=resource[2])(route(take))
 
     insights = Insights()
-    async with asyncio.TaskGroup() as group:
-        checking = group.create_task(_check(insights, [*whole, *labelled], ready))
-        await kopf.operator(
-            registry=registry,
-            settings=settings,
-            insights=insights,
-            standalone=True,
-            clusterwide=not namespaces,
-            namespaces=namespaces,
-            stop_flag=stop,
-        )
-        checking.cancel()
+    tasks = await kopf.spawn_tasks(
+        registry=registry,
+        settings=settings,
+        insights=insights,
+        standalone=True,
+        clusterwide=not namespaces,
+        namespaces=namespaces,
+    )
+    take_signals()
+    checking = asyncio.create_task(
+        _check(insights, [*whole, *labelled], ready), name="check of kopf's watches"
+    )
+    await _until_one_ends([*tasks, checking])
+
+
+async def _until_one_ends(tasks: Collection[asyncio.Task[Any]]) -> None:
+    """Waits until one of the tasks ends, and ends the others. Raises its error, or `WatchLost`."""
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for one in tasks:
+            one.cancel()
+        _, late = await asyncio.wait(tasks, timeout=STOP_SECONDS_MAX)
+        for one in late:
+            log.error("a task did not end when it was cancelled", task=one.get_name(), stack=one.get_stack())
+    for one in done:
+        one.result()
+    names = ", ".join(one.get_name() for one in done)
+    raise WatchLost(f"kopf has ended its task: {names}. The operator must restart.")
 
 
 async def _wait_until_served(kube: Kube) -> None:

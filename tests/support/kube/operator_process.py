@@ -87,9 +87,14 @@ class OperatorProcess:
         return self.log_path.read_bytes()[self._began :].decode("utf-8", "replace")[-4000:]
 
     def stop(self) -> int:
+        """Ends it with SIGTERM and returns its exit code; fails with its log if it does not end."""
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
-        return self._process.wait(STOP_SECONDS_MAX)
+        try:
+            return self._process.wait(STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(f"the operator did not stop: {self.log()}") from None
 
     def kill(self) -> None:
         assert self._process is not None
