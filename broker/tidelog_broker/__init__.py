@@ -15,5 +15,6 @@ From the outside in; each package imports only those below it (`make check`):
 - `membership`     how a broker finds its cluster, registers and keeps its session
 - `metrics`, `limits`  what it shows; what keeps one client from taking all of it
 - `storage`        files; `core`: rules without I/O; `peers`: connections between brokers
+- `tls`            certificates of brokers, and the names in them
 - `clock`, `log_limit`, `model`, `errors`  what all of them share
 """

@@ -37,7 +37,7 @@ from tidelog_broker.membership.cluster_clock import ClusterClock
 from tidelog_broker.membership.formation import until_formatted
 from tidelog_broker.nats.broker_recording import BrokerRecording
 from tidelog_broker.nats.settings import NatsSettings
-from tidelog_broker.opening import open_data_directory, seeds_of
+from tidelog_broker.opening import credentials_of, open_data_directory, seeds_of
 from tidelog_broker.peers.hello import ConnectionKind
 from tidelog_broker.platform import Platform
 from tidelog_broker.quorum.opening import open_quorum_controller
@@ -46,6 +46,7 @@ from tidelog_broker.quorum.transport import PEER_LISTENER
 from tidelog_broker.storage.directory.data_directory import DataDirectory
 from tidelog_broker.storage.directory.store import LogStore
 from tidelog_broker.storage.files.protocol import Volume
+from tidelog_broker.tls.credentials import Credentials
 from tidelog_broker.upkeep.maintenance import MaintenanceLimits
 from tidelog_proto import admin_pb2, log_pb2, metadata_pb2
 
@@ -57,11 +58,13 @@ async def open_assembly(settings: Settings, platform: Platform) -> Assembly:
 
     Waits for a seed if it has to. Raises `BrokerError` or OSError.
     """
+    tls = credentials_of(settings)
     metadata_thread = platform.threads(1, "tidelog-metadata")
-    directory = await open_data_directory(settings, platform, metadata_thread)
+    directory = await open_data_directory(settings, platform, metadata_thread, tls)
     try:
+        _check_name(tls, directory.broker_id)
         with _marking(directory):
-            return Assembly(settings, platform, directory, metadata_thread)
+            return Assembly(settings, platform, directory, metadata_thread, tls)
     except BaseException:
         directory.close()
         raise
@@ -81,9 +84,17 @@ class Assembly:
     """A list of parts, started in order and stopped in reverse (DESIGN section 7). The `QuorumHost`."""
 
     def __init__(
-        self, settings: Settings, platform: Platform, directory: DataDirectory, metadata_thread: Executor
+        self,
+        settings: Settings,
+        platform: Platform,
+        directory: DataDirectory,
+        metadata_thread: Executor,
+        tls: Credentials | None,
     ) -> None:
-        """Only opens the metadata log; nothing else happens yet."""
+        """Only opens the metadata log; nothing else happens yet.
+
+        `tls`: for connections between brokers; None: they are not encrypted.
+        """
         self._settings = settings
         self.directory = directory
         self._metadata_thread = metadata_thread
@@ -104,7 +115,10 @@ class Assembly:
             metadata_thread,
             self,
             options=QuorumOptions(
-                voters_wanted=settings.voters, seeds=seeds_of(settings), formed=not settings.formation
+                voters_wanted=settings.voters,
+                seeds=seeds_of(settings),
+                formed=not settings.formation,
+                tls=tls,
             ),
             incarnation=platform.new_id(),
             rng=platform.rng,
@@ -292,6 +306,14 @@ class Assembly:
             self._volume.close()
         self.directory.close()
         self._metadata_thread.shutdown()
+
+
+def _check_name(tls: Credentials | None, broker_id: int) -> None:
+    if tls is not None and tls.name.broker_id != broker_id:
+        raise BrokerError(
+            f"the certificate of this broker names {tls.name}, but the data directory belongs to broker "
+            f"{broker_id}; give the certificate of broker {broker_id}"
+        )
 
 
 def _open_volume(settings: Settings, platform: Platform, directory: DataDirectory) -> Volume | None:

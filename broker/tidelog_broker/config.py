@@ -89,6 +89,28 @@ class Settings(BaseSettings):
         description="The address to which other brokers connect, as host:port[@advertised-host[:port]]. "
         "Empty: no other broker can connect, so the cluster has only this broker.",
     )
+    peer_tls: Literal["off", "permissive", "mutual"] = Field(
+        default="off",
+        description="Whether connections between brokers use TLS, with a certificate at both ends. off: "
+        "they do not, and a program that reaches the peer listener can act as a broker; mutual: they do; "
+        "permissive: they do if both brokers can. permissive protects nothing and is for the change between "
+        "off and mutual, which do not talk to each other. mutual and permissive need tls_certificate, "
+        "tls_key and tls_authorities.",
+    )
+    tls_certificate: str = Field(
+        default="",
+        description="The path of the certificate of this broker (PEM), followed by the certificates between "
+        "it and its authority. It has one URI tidelog://<cluster>/broker/<id> among its subject alternative "
+        "names. The files of TLS are read again when they change.",
+    )
+    tls_key: str = Field(
+        default="", description="The path of the private key of the certificate (PEM, without a password)."
+    )
+    tls_authorities: str = Field(
+        default="",
+        description="The path of the certificates of the authorities that sign the certificates of brokers "
+        "(PEM). During a change of the authority it holds both.",
+    )
     seeds: Annotated[str, AfterValidator(check_seeds)] = Field(
         default="",
         description="The peer listeners of some brokers of the cluster, each as host:port, separated by "

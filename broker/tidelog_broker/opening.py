@@ -23,6 +23,8 @@ from tidelog_broker.offline.formatting import format_joiner, format_solo, make_e
 from tidelog_broker.platform import Platform
 from tidelog_broker.storage.directory import superseding
 from tidelog_broker.storage.directory.data_directory import DataDirectory
+from tidelog_broker.tls.credentials import Credentials
+from tidelog_broker.tls.files import TlsFiles
 
 log = structlog.get_logger(__name__)
 
@@ -30,12 +32,14 @@ SEED_PAUSE_SECONDS: Final = 0.5
 """Between two rounds in which the seeds are asked for the id of their cluster."""
 
 
-async def open_data_directory(settings: Settings, platform: Platform, threads: Executor) -> DataDirectory:
+async def open_data_directory(
+    settings: Settings, platform: Platform, threads: Executor, tls: Credentials | None
+) -> DataDirectory:
     """The data directory of a broker, open and locked; the files are read in `threads`.
 
-    Waits for a seed if it has to. Raises `BrokerError` or OSError.
+    `tls`: for connections to seeds. Waits for a seed if it has to. Raises `BrokerError` or OSError.
     """
-    await _join(settings, platform)
+    await _join(settings, platform, tls)
     loop = asyncio.get_running_loop()
     directory = await loop.run_in_executor(
         threads,
@@ -63,7 +67,24 @@ def seeds_of(settings: Settings) -> tuple[tuple[str, int], ...]:
     return tuple(parse_address(seed.strip()) for seed in settings.seeds.split(",") if seed.strip())
 
 
-async def _join(settings: Settings, platform: Platform) -> None:
+def credentials_of(settings: Settings) -> Credentials | None:
+    """The certificate for connections between brokers; None: they are not encrypted. Blocking.
+
+    Raises `BrokerError` if a file is missing or cannot be used.
+    """
+    if settings.peer_tls == "off":
+        return None
+    names = ("tls_certificate", "tls_key", "tls_authorities")
+    missing = [name for name in names if not getattr(settings, name)]
+    if missing:
+        raise BrokerError(
+            f"peer_tls is {settings.peer_tls}, but {missing[0]} is empty; give the path of a PEM file"
+        )
+    files = TlsFiles(*(Path(getattr(settings, name)) for name in names))
+    return Credentials(files, permissive=settings.peer_tls == "permissive")
+
+
+async def _join(settings: Settings, platform: Platform, tls: Credentials | None) -> None:
     """Makes an empty folder the data directory of a broker: of the seeds' cluster, or of a new one (M1)."""
     path = data_path(settings)
     if settings.seeds and not settings.peer_listener:
@@ -77,7 +98,9 @@ async def _join(settings: Settings, platform: Platform) -> None:
             f"{path} is empty, and a broker needs an id to join or form a cluster; give --broker-id"
         )
     marker = Path(settings.formation) if settings.formation else None
-    cluster_id, forms = await beginning(seeds_of(settings), settings.broker_id, SEED_PAUSE_SECONDS, marker)
+    cluster_id, forms = await beginning(
+        seeds_of(settings), settings.broker_id, SEED_PAUSE_SECONDS, marker, tls
+    )
     make = format_solo if forms else format_joiner
     make(
         platform.files, path,

@@ -169,6 +169,8 @@ class ScriptedController:
 class Node:
     """A broker, over runs of it; what it needs of its peers (`replication.peers`)."""
 
+    tls = None
+
     def __init__(self, number: int, folder: Path, cluster: Cluster) -> None:
         self.id = number
         self.folder = folder / str(number)

@@ -139,6 +139,8 @@ def test_a_replica_follows_another_leader_only_from_where_its_last_write_ended(t
 
 
 class HandPeers:
+    tls = None
+
     def identity(self) -> Identity:
         return Identity(ME, bytes(16), bytes(16), bytes(16), "", 0)
 

@@ -32,11 +32,12 @@ class BrokerProcess:
         host: str = HOST,
         ports: tuple[int, int] = (0, 0),
     ) -> None:
-        """`ports`: for clients and for HTTP; 0: any that is free, the same again after a restart."""
+        """`flags` may be changed before a start. `ports`: for clients and for HTTP; 0: any that is free, the
+        same again after a restart."""
         self.data = folder / "data"
         self.log_path = folder / "broker.log"
         self._nats = nats
-        self._flags = flags
+        self.flags = flags
         self._env = {**os.environ, **(env or {})}
         self._started: Child | None = None
         self._host = host
@@ -91,7 +92,7 @@ class BrokerProcess:
         command = python_module(
             "tidelog_broker", "run", "--data-dir", str(self.data),
             "--listener", f"internal={self._host}:{self._port}", "--http", f"{self._host}:{self._http_port}",
-            *(("--nats", self._nats) if self._nats else ()), *self._flags,
+            *(("--nats", self._nats) if self._nats else ()), *self.flags,
         )  # fmt: skip
         self._started = start("broker", command, self.log_path, env=self._env)
 

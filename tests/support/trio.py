@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 from support.broker import BrokerProcess
@@ -17,14 +18,18 @@ WAIT_SECONDS = 20.0
 class Trio:
     """A cluster on loopback, on the same ports over restarts."""
 
-    def __init__(self, folder: Path, *, nats: str = "") -> None:
+    def __init__(
+        self, folder: Path, *, nats: str = "", flags_of: Callable[[int], tuple[str, ...]] = lambda _: ()
+    ) -> None:
+        """`flags_of`: further flags of each broker."""
         self.ports = free_ports(3)
         seeds = ",".join(f"{HOST}:{port}" for port in self.ports)
         self.brokers = []
         for number, port in enumerate(self.ports):
             (folder / str(number)).mkdir()
             flags = ("--broker-id", str(number), "--peer-listener", f"{HOST}:{port}", "--seeds", seeds)
-            self.brokers.append(BrokerProcess(folder / str(number), nats=nats, flags=flags))
+            more = flags_of(number)
+            self.brokers.append(BrokerProcess(folder / str(number), nats=nats, flags=(*flags, *more)))
 
     @property
     def addresses(self) -> list[str]:

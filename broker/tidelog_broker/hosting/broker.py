@@ -36,7 +36,13 @@ from tidelog_broker.hosting.producer_ids import ProducerIds
 from tidelog_broker.hosting.readiness import Readiness
 from tidelog_broker.hosting.record_deletion import RecordDeletion
 from tidelog_broker.hosting.replica_host import BrokerPartitionHost
-from tidelog_broker.hosting.samples import broker_samples, broker_state, clock_samples, load_samples
+from tidelog_broker.hosting.samples import (
+    broker_samples,
+    broker_state,
+    clock_samples,
+    load_samples,
+    tls_samples,
+)
 from tidelog_broker.hosting.sink_runs import SinkRuns
 from tidelog_broker.hosting.threads import MakeThreads, Threads
 from tidelog_broker.limits.answer_room import AnswerRoom
@@ -362,6 +368,8 @@ class Broker:
         )
         yield from clock_samples(self.clock, self._maintenance.retention)
         yield from load_samples(self.decoding, self.projections, self.answers, self.checks)
+        if self._peers is not None and self._peers.tls is not None:
+            yield from tls_samples(self._peers.tls)
 
     def state(self) -> dict[str, Any]:
         """The state of the broker as it knows it, for /debug/state."""

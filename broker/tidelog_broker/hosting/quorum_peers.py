@@ -20,6 +20,7 @@ from tidelog_broker.membership.wire import ChangeIsr, LoseReplicas
 from tidelog_broker.peers.hello import ConnectionKind, Identity
 from tidelog_broker.peers.watch import Evidence
 from tidelog_broker.quorum.quorum_controller import QuorumController
+from tidelog_broker.tls.credentials import Credentials
 
 log = structlog.get_logger(__name__)
 
@@ -55,6 +56,10 @@ class QuorumPeers:
 
     def identity(self) -> Identity:
         return self._controller.transport.identity()
+
+    @property
+    def tls(self) -> Credentials | None:
+        return self._controller.transport.tls
 
     def address(self, broker_id: int) -> tuple[str, int] | None:
         return self._controller.addresses.get(broker_id)

@@ -19,6 +19,7 @@ from tidelog_broker.limits.projections import Projections
 from tidelog_broker.membership.cluster_clock import ClusterClock
 from tidelog_broker.metrics import Sample
 from tidelog_broker.storage.directory.store import LogStore
+from tidelog_broker.tls.credentials import Credentials
 from tidelog_broker.upkeep.age_retention import AgeRetention
 from tidelog_broker.writing.flush_rounds import FlushRounds
 from tidelog_broker.writing.partition import Partition
@@ -55,6 +56,21 @@ def clock_samples(clock: ClusterClock, retention: AgeRetention) -> Iterator[Samp
     yield "tidelog_retention_behind_seconds", "How far retention by age is behind the clock.", (), behind
     dated_ahead = retention.dated_ahead
     yield "tidelog_dated_ahead_partitions", "Partitions led here with segments dated ahead.", (), dated_ahead
+
+
+def tls_samples(tls: Credentials) -> Iterator[Sample]:
+    yield (
+        "tidelog_certificate_expiration_timestamp_seconds",
+        "When the certificate of this broker for other brokers expires, or its authority; Unix time.",
+        (),
+        tls.expires,
+    )
+    yield (
+        "tidelog_certificate_files_unusable",
+        "Whether the TLS files have changed and cannot be used (1) or not (0).",
+        (),
+        float(tls.unusable),
+    )
 
 
 def load_samples(

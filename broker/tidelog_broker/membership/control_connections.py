@@ -37,6 +37,7 @@ from tidelog_broker.peers.hello import ConnectionKind, Hello, Identity
 from tidelog_broker.peers.link import PeerLink
 from tidelog_broker.peers.listener import PeerListener
 from tidelog_broker.peers.watch import Evidence
+from tidelog_broker.tls.credentials import Credentials
 
 log = structlog.get_logger(__name__)
 
@@ -87,8 +88,11 @@ class ControlConnections:
         receiver: ControlReceiver,
         addresses: AddressBook,
         rng: random.Random,
+        *,
+        tls: Credentials | None,
     ) -> None:
         self._me = me
+        self._tls = tls
         self._receiver = receiver
         self._addresses = addresses
         self._rng = rng
@@ -110,7 +114,7 @@ class ControlConnections:
         `acceptors` accept the connections of the other kinds.
         """
         self._acceptors = acceptors
-        self._listener = PeerListener(self._me, self._accept)
+        self._listener = PeerListener(self._me, self._accept, tls=self._tls)
         await self._listener.start(host, port)
         return self._listener.port
 
@@ -136,7 +140,13 @@ class ControlConnections:
         for broker in wanted:
             if broker not in self._peers:
                 self._peers[broker] = _Peer(
-                    broker, self._addresses, self._me, self._receiver, self._rng, self._warnings
+                    broker,
+                    self._addresses,
+                    self._me,
+                    self._receiver,
+                    self._rng,
+                    self._warnings,
+                    tls=self._tls,
                 )
                 self._peers[broker].link.start()
         for broker in [broker for broker in self._peers if broker not in wanted]:
@@ -156,6 +166,10 @@ class ControlConnections:
         connection = None if peer is None else peer.link.connection
         if connection is not None:
             connection.send(HEADER, encode(message))
+
+    async def identify(self, address: Address) -> Identity:
+        """Returns the identity of the broker that listens at `address`. Raises `PeerError`."""
+        return await identify(address, self._me, self._tls)
 
     async def ask(self, broker: int, request: Request, seconds: float) -> Answer:
         """Raises `NotConnected` (not sent), `ConnectionLost` or `TimedOut` (both indefinite)."""
@@ -191,6 +205,8 @@ class _Peer:
         receiver: ControlReceiver,
         rng: random.Random,
         warnings: LogLimit,
+        *,
+        tls: Credentials | None,
     ) -> None:
         self._broker = broker
         self._warnings = warnings
@@ -200,7 +216,7 @@ class _Peer:
         """The incarnation that was connected last."""
         self._ids = 0
         self._asked: dict[int, asyncio.Future[Answer]] = {}
-        self.link = PeerLink(broker, ConnectionKind.CONTROL, me, self, rng)
+        self.link = PeerLink(broker, ConnectionKind.CONTROL, me, self, rng, tls=tls)
 
     def __repr__(self) -> str:
         return repr(self.link)
@@ -356,9 +372,11 @@ def _end_impostor(connection: PeerConnection, claimed: str, warnings: LogLimit) 
     connection.abort(f"broker {peer.broker_id} sent a message in the name of {claimed}")
 
 
-async def identify(address: Address, me: Callable[[], Identity]) -> Identity:
+async def identify(address: Address, me: Callable[[], Identity], tls: Credentials | None) -> Identity:
     """Returns the identity of the broker that listens at `address`. Raises `PeerError`."""
-    connection = await dial(*address, me, ConnectionKind.CONTROL, target=None, timeout_s=SEED_SECONDS_MAX)
+    connection = await dial(
+        *address, me, ConnectionKind.CONTROL, target=None, timeout_s=SEED_SECONDS_MAX, tls=tls
+    )
     identity = connection.peer
     connection.abort("the connection only asked for the identity")
     return identity

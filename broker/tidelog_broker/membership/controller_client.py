@@ -17,7 +17,7 @@ from tidelog.errors import IndefiniteError, TidelogError, TimedOut, Unavailable
 from tidelog_broker.core.raft.history import Relation
 from tidelog_broker.errors import DirectoryDamaged, NotController
 from tidelog_broker.membership.addresses import Address
-from tidelog_broker.membership.control_connections import ControlConnections, identify
+from tidelog_broker.membership.control_connections import ControlConnections
 from tidelog_broker.membership.session import RegistrationRefused
 from tidelog_broker.membership.wire import Answer, Call, Failed, NotControllerResponse, Request, raised
 from tidelog_broker.model import Recovery
@@ -169,7 +169,7 @@ class ControllerClient:
     async def _identify(self, address: Address, refused: Callable[[WrongPeer], None]) -> int | None:
         """The broker that answers at an address; None: no broker answers, or it is this one."""
         try:
-            found = await identify(address, self._me)
+            found = await self._connections.identify(address)
         except OtherHistory as error:
             # The broker with the earlier history starts over, be it the seed or this one.
             if self._other_history(error.recoveries) is Relation.OTHER:

@@ -30,6 +30,7 @@ from tidelog_broker.membership.addresses import Address
 from tidelog_broker.membership.control_connections import identify
 from tidelog_broker.peers.errors import PeerError, WrongPeer
 from tidelog_broker.peers.hello import Identity
+from tidelog_broker.tls.credentials import Credentials
 
 log = structlog.get_logger(__name__)
 
@@ -133,9 +134,15 @@ def next_step(broker_id: int, found: bytes | None, marker: Marker | None) -> Beg
 
 
 async def beginning(
-    seeds: Iterable[Address], broker_id: int, pause_s: float, marker: Path | None = None
+    seeds: Iterable[Address],
+    broker_id: int,
+    pause_s: float,
+    marker: Path | None = None,
+    tls: Credentials | None = None,
 ) -> Beginning:
     """Waits until it is known how a broker with an empty data directory begins.
+
+    `tls`: for connections to the seeds; None: they are not encrypted.
 
     Raises `WrongPeer` if a seed refuses this broker, `OtherCluster`, and `MarkerInvalid` if the
     marker is invalid at the start; later it is read again, because it may be half written.
@@ -144,7 +151,7 @@ async def beginning(
     if marker is not None:
         read_marker(marker)
     while True:
-        found = await _ask(addresses, broker_id)
+        found = await _ask(addresses, broker_id, tls)
         try:
             step = next_step(broker_id, found, None if marker is None else read_marker(marker))
         except MarkerInvalid as error:
@@ -157,11 +164,11 @@ async def beginning(
         await asyncio.sleep(pause_s)
 
 
-async def _ask(seeds: Iterable[Address], broker_id: int) -> bytes | None:
+async def _ask(seeds: Iterable[Address], broker_id: int, tls: Credentials | None) -> bytes | None:
     """Asks all seeds once; returns the cluster of the first that has one, or None."""
     for address in seeds:
         try:
-            found = await identify(address, lambda: Identity(broker_id))
+            found = await identify(address, lambda: Identity(broker_id), tls)
         except WrongPeer:
             raise
         except PeerError as error:

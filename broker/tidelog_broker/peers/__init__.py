@@ -10,7 +10,7 @@ of a commit (docs/decisions/0005-framed-tcp-between-brokers.md has the measureme
 - `framing`    bytes to frames and back
 - `hello`      the greeting, and which brokers may talk to each other
 - `connection` one connection, from its greeting until it breaks
-- `listener`   accepts connections
+- `listener`   accepts connections; `mixed_server`: with and without TLS at one port
 - `dialing`    opens one
 - `link`       keeps one open, and reports the evidence when it cannot
 - `watch`      decides what is evidence against a broker (R14): pure

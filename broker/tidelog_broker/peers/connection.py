@@ -16,6 +16,8 @@ from tidelog_broker.peers.framing import (
     pack,
 )
 from tidelog_broker.peers.hello import ConnectionKind, Hello, Identity, Refusal, check, decode, encode
+from tidelog_broker.tls.credentials import Credentials, PeerCertificate
+from tidelog_broker.tls.names import NameInvalid
 
 KEEPALIVE_SECONDS: Final = 0.1
 """An end that has sent nothing for so long sends that it is alive."""
@@ -63,13 +65,26 @@ class PeerConnection(asyncio.BufferedProtocol):
     """One connection; `listener` and `dialing` make it."""
 
     def __init__(
-        self, me: Callable[[], Identity], *, accept: Accept | None = None, hello: Hello | None = None
+        self,
+        me: Callable[[], Identity],
+        *,
+        accept: Accept | None = None,
+        hello: Hello | None = None,
+        tls: Credentials | None = None,
+        made: Callable[[PeerConnection], None] = lambda _: None,
     ) -> None:
-        """Either waits for a dialer's hello, which `accept` judges, or sends `hello` itself."""
+        """Either waits for a dialer's hello, which `accept` judges, or sends `hello` itself.
+
+        `tls`: the certificate at the other end must be that of the broker that greets, and its authority
+        stays trusted; None: neither end uses TLS. `made` is called once it is connected, after the handshake.
+        """
         self._loop = asyncio.get_running_loop()
         self._me = me
         self._accept = accept
         self._hello = hello
+        self._tls = tls
+        self._certificate: PeerCertificate | None = None
+        self._made = made
         self._buffer = FrameBuffer(GREETING_BYTES_MAX)
         self._transport: asyncio.Transport | None = None
         self._receiver: Receiver | None = None
@@ -111,6 +126,11 @@ class PeerConnection(asyncio.BufferedProtocol):
             return ""
         host, port, *_ = self._transport.get_extra_info("peername")
         return f"{host}:{port}"
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether it uses TLS; false before the greeting."""
+        return self._certificate is not None
 
     @property
     def kind(self) -> ConnectionKind:
@@ -197,6 +217,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         self._heard = self._loop.time()
         self._timer = self._loop.call_later(GREETING_SECONDS_MAX, self._not_greeted)
+        self._made(self)
         if self._hello is not None:
             self.send(encode(self._hello))
 
@@ -246,6 +267,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         try:
             hello = decode(header)
             check(hello, self._me())
+            self._check_certificate(hello)
             if self._accept is not None:
                 receiver = self._accept(hello)
         except WrongPeer as error:
@@ -271,6 +293,15 @@ class PeerConnection(asyncio.BufferedProtocol):
             # Until it is served, which comes with the event loop's next turn.
             self.pause_reading()
 
+    def _check_certificate(self, hello: Hello) -> None:
+        if self._tls is None or self._transport is None:
+            return
+        try:
+            connection = self._transport.get_extra_info("ssl_object")
+            self._certificate = self._tls.check(connection, hello.sender.broker_id)
+        except NameInvalid as error:
+            raise WrongPeer(str(error)) from error
+
     def _not_greeted(self) -> None:
         self.abort(f"no greeting within {GREETING_SECONDS_MAX:g} s")
 
@@ -283,6 +314,9 @@ class PeerConnection(asyncio.BufferedProtocol):
         if now - self.heard > SILENCE_SECONDS_END:
             self.silent = True
             self.abort(f"nothing was heard for {SILENCE_SECONDS_END:g} s")
+            return
+        if self._tls and self._certificate and self._tls.is_withdrawn(self._certificate):
+            self.abort("the authority of its certificate is not trusted any more")
             return
         due = self._said + KEEPALIVE_SECONDS
         if due <= now:

@@ -14,9 +14,10 @@ import structlog
 
 from tidelog_broker.peers.connection import PeerConnection, Receiver
 from tidelog_broker.peers.dialing import dial
-from tidelog_broker.peers.errors import DirectoryRestored, PeerError, PeerRefused
+from tidelog_broker.peers.errors import DirectoryRestored, PeerError, PeerRefused, WrongPeer
 from tidelog_broker.peers.hello import ConnectionKind, Identity
 from tidelog_broker.peers.watch import REDIAL_SECONDS_MAX, Evidence, Watch
+from tidelog_broker.tls.credentials import Credentials
 
 log = structlog.get_logger(__name__)
 
@@ -50,6 +51,8 @@ class PeerLink:
         me: Callable[[], Identity],
         owner: Owner,
         rng: random.Random,
+        *,
+        tls: Credentials | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._broker_id = broker_id
@@ -57,6 +60,11 @@ class PeerLink:
         self._me = me
         self._owner = owner
         self._rng = rng
+        self._tls = tls
+        self._told_refusal = ""
+        """Why the broker is the wrong one, as it was logged last."""
+        self._told_plain = False
+        """It was logged that the last connection does not use TLS."""
         self._watch = Watch(self._loop.time())
         self._told: Evidence | None = None
         self._hurry = asyncio.Event()
@@ -99,10 +107,27 @@ class PeerLink:
                     )
                 if isinstance(error, DirectoryRestored):
                     self._owner.directory_restored(str(error))
+                if type(error) is WrongPeer and str(error) != self._told_refusal:
+                    self._told_refusal = str(error)
+                    log.warning(
+                        "no connection to another broker; dialing again",
+                        broker=self._broker_id,
+                        reason=str(error),
+                    )
                 connection = None
             if connection is None:
                 pause = min(max(2 * pause, PAUSE_SECONDS_MIN), PAUSE_SECONDS_MAX)
                 continue
+            self._told_refusal = ""
+            if self._tls is not None and self._told_plain is connection.encrypted:
+                self._told_plain = not connection.encrypted
+                log.info(
+                    "the connection to another broker uses TLS now"
+                    if connection.encrypted
+                    else "the connection to another broker does not use TLS: its peer_tls is off",
+                    broker=self._broker_id,
+                    kind=str(self._kind),
+                )
             await self._use(connection)
             pause = 0.0
 
@@ -114,7 +139,12 @@ class PeerLink:
         late = self._loop.call_later(REDIAL_SECONDS_MAX, self._redial_is_late) if first else None
         try:
             return await dial(
-                *address, self._me, self._kind, target=self._broker_id, timeout_s=DIAL_SECONDS_MAX
+                *address,
+                self._me,
+                self._kind,
+                target=self._broker_id,
+                timeout_s=DIAL_SECONDS_MAX,
+                tls=self._tls,
             )
         except PeerRefused:
             self._watch.refused()

@@ -104,6 +104,7 @@ class QuorumController:
             starts=lambda: directory.meta.start_count,
             run_end=self._run_end,
             peer_refused=host.peer_refused,
+            tls=options.tls,
         )
         self.connections = self.transport.connections
         self.addresses = addresses

@@ -30,6 +30,7 @@ from tidelog_broker.peers.hello import ConnectionKind, Identity
 from tidelog_broker.peers.watch import Evidence
 from tidelog_broker.quorum.driver import RaftDriver
 from tidelog_broker.quorum.run_end import RunEnd
+from tidelog_broker.tls.credentials import Credentials
 
 log = structlog.get_logger(__name__)
 
@@ -65,6 +66,7 @@ class QuorumTransport:
         starts: Callable[[], int],
         run_end: RunEnd,
         peer_refused: Callable[[int], None],
+        tls: Credentials | None,
     ) -> None:
         """`identity`: this run, without the facts that may change while it lasts.
 
@@ -81,13 +83,15 @@ class QuorumTransport:
         self._starts = starts
         self._run_end = run_end
         self._peer_refused = peer_refused
+        self.tls = tls
+        """For connections to other brokers; None: they are not encrypted."""
         self._adopted: History = None
         """The history of the leader that first sent entries to this log, which was empty."""
         self._strangers: set[bytes] = set()
         """Runs of brokers of other histories that were warned of."""
         self._address: Address | None = None
         """Where other brokers reach this broker's peer listener; None: nowhere."""
-        self.connections = ControlConnections(self.identity, self, addresses, rng)
+        self.connections = ControlConnections(self.identity, self, addresses, rng, tls=tls)
         self.controller_client = ControllerClient(
             self.identity,
             self.connections,

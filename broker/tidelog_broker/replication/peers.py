@@ -11,6 +11,7 @@ from typing import Protocol
 from tidelog_broker.core.metadata.decisions.isr_changes import IsrProposal
 from tidelog_broker.peers.hello import Identity
 from tidelog_broker.peers.watch import Evidence
+from tidelog_broker.tls.credentials import Credentials
 
 
 class Peers(Protocol):
@@ -18,6 +19,10 @@ class Peers(Protocol):
 
     def identity(self) -> Identity:
         """The identity of this run of this broker, for the hello of connections (R2)."""
+
+    @property
+    def tls(self) -> Credentials | None:
+        """For connections to other brokers; None: they are not encrypted."""
 
     def address(self, broker_id: int) -> tuple[str, int] | None:
         """The last known address of a broker's peer listener; None: not known yet."""

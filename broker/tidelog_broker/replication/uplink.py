@@ -45,7 +45,7 @@ class Uplink:
         """None: the connection is not open."""
         self._run = b""
         """The incarnation of the leader's broker that was last connected."""
-        self._link = PeerLink(leader, lane, peers.identity, self, rng)
+        self._link = PeerLink(leader, lane, peers.identity, self, rng, tls=peers.tls)
         self._link.start()
 
     def __repr__(self) -> str:

@@ -1,0 +1,9 @@
+"""TLS: the certificate of this broker, and the names in the certificates of others.
+
+Here belong files of certificates, their checks, and the contexts of `ssl` that follow the files. What a
+connection carries does not: `peers` asks for a context and for the name behind a connection.
+
+- `names`        the name of a broker in a certificate
+- `files`        reads the files of one broker, and checks that they fit together
+- `credentials`  the contexts for connections, which follow changes of the files
+"""

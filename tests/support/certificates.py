@@ -1,0 +1,93 @@
+"""Authorities and certificates of brokers, as an administrator makes them."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import os
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from tidelog_broker.tls.files import TlsFiles
+from tidelog_broker.tls.names import BrokerName
+
+DAY = datetime.timedelta(days=1)
+PEM = serialization.Encoding.PEM
+NUMBERS = itertools.count(1)
+
+
+class Authority:
+    """Signs certificates."""
+
+    def __init__(self, lasts: datetime.timedelta = DAY) -> None:
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"authority {next(NUMBERS)}")])
+        self._certificate = (
+            _certificate(self._name, self._name, self._key.public_key(), lasts)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .sign(self._key, hashes.SHA256())
+        )
+
+    @property
+    def pem(self) -> bytes:
+        return self._certificate.public_bytes(PEM)
+
+    def issue(
+        self, folder: Path, *uris: str, lasts: datetime.timedelta = DAY, trusted: bytes = b""
+    ) -> TlsFiles:
+        """Writes a certificate with these URIs, its key, and the authorities (`trusted`; this one if empty).
+
+        Each file is replaced in one step, as a renewal does it.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "broker")])
+        made = _certificate(subject, self._name, key.public_key(), lasts)
+        if uris:
+            names = x509.SubjectAlternativeName([x509.UniformResourceIdentifier(uri) for uri in uris])
+            made = made.add_extension(names, critical=False)
+        certificate = made.sign(self._key, hashes.SHA256())
+        files = TlsFiles(folder / "tls.crt", folder / "tls.key", folder / "ca.crt")
+        _replace(files.certificate, certificate.public_bytes(PEM))
+        _replace(
+            files.key,
+            key.private_bytes(PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()),
+        )
+        _replace(files.authorities, trusted or self.pem)
+        return files
+
+    def issue_broker(
+        self,
+        folder: Path,
+        broker_id: int,
+        *,
+        cluster: str = "main",
+        lasts: datetime.timedelta = DAY,
+        trusted: bytes = b"",
+    ) -> TlsFiles:
+        return self.issue(folder, str(BrokerName(cluster, broker_id)), lasts=lasts, trusted=trusted)
+
+
+def _certificate(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, lasts: datetime.timedelta
+) -> x509.CertificateBuilder:
+    now = datetime.datetime.now(datetime.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - 2 * DAY)
+        .not_valid_after(now + lasts)
+    )
+
+
+def _replace(path: Path, data: bytes) -> None:
+    beside = path.with_suffix(".new")
+    beside.write_bytes(data)
+    os.replace(beside, path)
