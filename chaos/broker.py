@@ -22,7 +22,8 @@ from tidelog_broker.__main__ import (
     configure_logging,
     poll_in_place,
 )
-from tidelog_broker.config import Settings
+from tidelog_broker.config.loading import load
+from tidelog_broker.config.settings import Settings
 from tidelog_broker.errors import BrokerError, DirectoryDamaged
 
 
@@ -31,7 +32,7 @@ def main() -> int:
     parser.add_argument("--config", type=Path, required=True, help="the broker's settings, as YAML")
     parser.add_argument("--plant", default="", help="name of the bug to plant")
     asked = parser.parse_args()
-    settings = Settings.load(asked.config)
+    settings = load(asked.config)
     poll_in_place()
     leave_pandas_out()
     import uvloop

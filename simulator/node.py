@@ -20,7 +20,7 @@ from simulator.rpc.server import CallObserver
 from simulator.service import CLIENT_PORT, PEER_PORT, Service, host_of
 from simulator.world import T0_US, World
 from tidelog_broker.assembly import Assembly
-from tidelog_broker.config import Settings
+from tidelog_broker.config.settings import Settings
 from tidelog_broker.core.metadata.image import PartitionImage
 from tidelog_broker.core.replication.following import FollowerPartition
 from tidelog_broker.core.replication.leading import LeaderPartition

@@ -11,7 +11,7 @@ from typing import Final
 from simulator.rpc.server import CallObserver, RpcServer
 from tidelog.model import Listener
 from tidelog_broker.assembly import Assembly, open_assembly
-from tidelog_broker.config import Settings
+from tidelog_broker.config.settings import Settings
 from tidelog_broker.errors import BrokerError
 from tidelog_broker.hosting.broker import Broker
 from tidelog_broker.platform import Platform

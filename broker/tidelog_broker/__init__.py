@@ -4,7 +4,7 @@ From the outside in; each package imports only those below it (`make check`):
 
 - `__main__`, `service`, `assembly`, `opening`, `platform`  a process: its start, its parts, its end
 - `prepare_stop`   the command that a pod runs before it stops
-- `config`, `listener_addresses`, `setting_checks`  the settings
+- `config`, `listener_addresses`  the settings
 - `api`, `nats`    doors: requests of clients, and messages of NATS
 - `hosting`        one running broker: its parts put together, and its partitions
 - `offline`        tools for a data directory that no broker has open

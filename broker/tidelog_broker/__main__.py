@@ -19,7 +19,9 @@ import structlog
 from tidelog.large_blocks import keep_large_blocks
 from tidelog.without_pandas import leave_pandas_out
 from tidelog.wording import count_of, listed
-from tidelog_broker.config import Settings, SettingsInvalid, default_text, parse_broker_id
+from tidelog_broker.config.loading import load
+from tidelog_broker.config.sentences import SettingsInvalid, default_text, parse_broker_id
+from tidelog_broker.config.settings import Settings
 from tidelog_broker.errors import BrokerError, DirectoryDamaged
 
 THREAD_TURN_SECONDS = 0.001
@@ -196,7 +198,7 @@ def _settings(options: argparse.Namespace) -> Settings:
         for name, value in vars(options).items()
         if name.startswith("setting_") and value is not None
     }
-    return Settings.load(options.config, **given)
+    return load(options.config, **given)
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -23,7 +23,7 @@ from tidelog.model import Listener
 from tidelog_broker.api.admin_service import AdminService
 from tidelog_broker.api.log_service import LogService
 from tidelog_broker.api.metadata_service import MetadataService
-from tidelog_broker.config import Settings
+from tidelog_broker.config.settings import Settings
 from tidelog_broker.core.metadata.commands import ReplicaName
 from tidelog_broker.core.metadata.controller.handovers import Led
 from tidelog_broker.core.metadata.controller.registration import Registration, put_back

@@ -1,6 +1,6 @@
 """Reads the addresses in the settings: listeners, and hosts with ports.
 
-Neighbours: `config` checks settings with it, `service` and `assembly` bind what it returns.
+Neighbours: `config.checks` checks settings with it, `service` and `assembly` bind what it returns.
 """
 
 from __future__ import annotations

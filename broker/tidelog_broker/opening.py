@@ -15,7 +15,7 @@ from typing import Final
 import structlog
 
 from tidelog.model import id_text
-from tidelog_broker.config import Settings
+from tidelog_broker.config.settings import Settings
 from tidelog_broker.errors import BrokerError
 from tidelog_broker.listener_addresses import parse_address
 from tidelog_broker.membership.formation import beginning

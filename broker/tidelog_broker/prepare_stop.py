@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import grpc
 
-from tidelog_broker.config import Settings
+from tidelog_broker.config.settings import Settings
 from tidelog_broker.errors import BrokerError
 from tidelog_broker.listener_addresses import parse_listen
 from tidelog_proto import admin_pb2, admin_pb2_grpc, metadata_pb2, metadata_pb2_grpc

@@ -14,7 +14,7 @@ from tidelog.model import Listener
 from tidelog_broker.api.grpc_door import GrpcDoor
 from tidelog_broker.api.http import HttpDoor
 from tidelog_broker.assembly import Assembly, open_assembly
-from tidelog_broker.config import Settings
+from tidelog_broker.config.settings import Settings
 from tidelog_broker.errors import BrokerError
 from tidelog_broker.hosting.broker import Broker
 from tidelog_broker.limits.collector import Collector

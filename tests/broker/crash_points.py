@@ -35,7 +35,7 @@ from support.recording_files import History, RecordingFiles, Replay
 from support.waiting import until
 from tidelog.errors import TidelogError
 from tidelog.records import decode_batch, split_batches
-from tidelog_broker.config import Settings
+from tidelog_broker.config.settings import Settings
 from tidelog_broker.core.metadata.apply import apply
 from tidelog_broker.core.metadata.commands import decode_command
 from tidelog_broker.core.metadata.image import ClusterImage

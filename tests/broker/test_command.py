@@ -18,7 +18,9 @@ from support.hosts import HOST
 from tidelog.cli.local.processes import free_ports
 from tidelog_broker import __main__ as command
 from tidelog_broker import prepare_stop
-from tidelog_broker.config import Settings, SettingsInvalid
+from tidelog_broker.config.loading import load
+from tidelog_broker.config.sentences import SettingsInvalid
+from tidelog_broker.config.settings import Settings
 from tidelog_broker.listener_addresses import parse_listen
 
 ENDS_SECONDS_MAX = 30
@@ -130,7 +132,7 @@ def test_listeners_in_the_environment_that_are_no_json_are_told(
 
 def test_a_long_value_is_cut_in_the_sentence(tmp_path: Path) -> None:
     with pytest.raises(SettingsInvalid) as raised:
-        Settings.load(data_dir=tmp_path, flush_threads="x" * 10_000)
+        load(data_dir=tmp_path, flush_threads="x" * 10_000)
 
     assert len(str(raised.value)) < 200
 
@@ -143,7 +145,7 @@ def test_flags_win_over_the_environment_and_that_over_the_file(
     monkeypatch.setenv("TIDELOG_RACK", "environment")
     monkeypatch.setenv("TIDELOG_NATS_NAME", "environment")
 
-    settings = Settings.load(path, nats_name="flag", nats=" nats://a , ,tls://b:1")
+    settings = load(path, nats_name="flag", nats=" nats://a , ,tls://b:1")
 
     assert (str(settings.data_dir), settings.rack, settings.nats_name) == ("file", "environment", "flag")
     assert settings.flush_threads == 7
@@ -153,7 +155,7 @@ def test_an_empty_settings_file_sets_nothing(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     path.write_text("# nothing yet\n")
 
-    assert Settings.load(path, data_dir=tmp_path) == Settings(data_dir=tmp_path)
+    assert load(path, data_dir=tmp_path) == Settings(data_dir=tmp_path)
 
 
 @pytest.mark.parametrize("port", ["65536", "1" * 5000, "-1", "٣"])
@@ -179,7 +181,7 @@ def test_the_largest_broker_id_can_be_formatted_and_asked_for(tmp_path: Path) ->
     data = str(tmp_path / "data")
 
     assert command.run(["format", "--data-dir", data, "--broker-id", "4294967295"]) == 0
-    assert Settings.load(data_dir=data, broker_id="4294967295").broker_id == 4294967295
+    assert load(data_dir=data, broker_id="4294967295").broker_id == 4294967295
 
 
 def test_recover_changes_nothing_without_a_mark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

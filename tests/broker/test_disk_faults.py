@@ -15,7 +15,7 @@ from broker.faulty_files import FaultyFiles
 from support.api import Api, Refusal, batch, code_of, refusal, start_of
 from support.broker import BrokerProcess
 from support.waiting import until, until_true
-from tidelog_broker.config import Settings
+from tidelog_broker.config.settings import Settings
 from tidelog_broker.errors import StorageFailure
 from tidelog_broker.offline.formatting import format_solo
 from tidelog_broker.platform import this_machine

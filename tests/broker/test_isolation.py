@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from support.api import Api, batch, code_of, refusal
-from tidelog_broker.config import Settings
+from tidelog_broker.config.settings import Settings
 from tidelog_broker.offline.formatting import format_solo
 from tidelog_broker.service import Service
 from tidelog_broker.storage.files.os_files import OsFiles

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tidelog_broker.config import Settings
+from tidelog_broker.config.settings import Settings
 from tidelog_broker.offline.formatting import format_solo
 from tidelog_broker.service import Service
 from tidelog_broker.storage.files.os_files import OsFiles

@@ -14,7 +14,7 @@ from support.api import Api, code_of, start_of
 from support.waiting import until
 from tidelog.errors import Stopping
 from tidelog_broker.api.fetch import FetchCall
-from tidelog_broker.config import Settings
+from tidelog_broker.config.settings import Settings
 from tidelog_broker.hosting.threads import WorkThreads
 from tidelog_broker.offline.formatting import format_solo
 from tidelog_broker.service import Service

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from support.hosts import HOST, free_ports
 from support.waiting import until
-from tidelog_broker.config import Settings
+from tidelog_broker.config.settings import Settings
 from tidelog_broker.core.metadata.commands import RegisterBroker, Suspect, decode_command
 from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.errors import StorageFailure

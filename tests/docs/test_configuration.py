@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tidelog_broker.config import Settings, default_text
+from tidelog_broker.config.sentences import default_text
+from tidelog_broker.config.settings import Settings
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "configuration.md"
 

@@ -21,7 +21,7 @@ def metrics_of_a_broker() -> set[str]:
     counted = generate_latest(Metrics(lambda: ()).registry).decode()
     return {
         *re.findall(r"^# TYPE (\w+) ", counted, re.MULTILINE),
-        *re.findall(r'yield "(tidelog_\w+)"', SAMPLES),
+        *re.findall(r'yield (?:\(\s*)?"(tidelog_\w+)"', SAMPLES),
     }
 
 

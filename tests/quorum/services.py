@@ -11,7 +11,7 @@ from support.hosts import HOST
 from tidelog.cli.local.waiting import holds_within_async
 from tidelog_broker.assembly import Assembly
 from tidelog_broker.clock import system_clock
-from tidelog_broker.config import Settings
+from tidelog_broker.config.settings import Settings
 from tidelog_broker.offline.formatting import format_solo
 from tidelog_broker.platform import this_machine
 from tidelog_broker.quorum.quorum_controller import QuorumController

@@ -1,6 +1,6 @@
 """Checks of single settings. Each returns the value, or raises ValueError with what would be right.
 
-Neighbour: `config` applies them.
+Neighbour: `settings` applies them.
 """
 
 from __future__ import annotations

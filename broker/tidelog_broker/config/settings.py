@@ -1,32 +1,18 @@
-"""The settings of a broker: flags win over the environment (``TIDELOG_*``), that over a YAML file, that over
-defaults.
+"""All settings of a broker, checked in one object.
 
-All settings are checked in one object. Every setting has a description, which names its unit if the name of
-the setting does not. `tidelog-broker run --help` and docs/configuration.md are made from the descriptions.
+Every setting has a description, which names its unit if the name of the setting does not.
+`tidelog-broker run --help` and docs/configuration.md are made from the descriptions.
 """
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Literal
 
-import yaml
-from annotated_types import Ge, Le
-from pydantic import AfterValidator, Field, ValidationError
-from pydantic_core import ErrorDetails, PydanticUndefined
-from pydantic_settings import (
-    BaseSettings,
-    InitSettingsSource,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-    SettingsError,
-)
+from pydantic import AfterValidator, Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from tidelog_broker.errors import BrokerError
-from tidelog_broker.setting_checks import (
+from tidelog_broker.config.checks import (
     check_address,
     check_listeners,
     check_nats,
@@ -39,24 +25,6 @@ MIB = 1 << 20
 
 BROKER_ID_MAX = 0xFFFFFFFF
 """The files and the protocol have 32 bits for the id of a broker."""
-
-SHOWN_CHARACTERS_MAX = 100
-"""A message shows at most so many characters of a wrong value."""
-
-
-class SettingsInvalid(BrokerError):
-    """Settings that cannot be used; each problem is a sentence."""
-
-    def __init__(self, problems: Sequence[str]) -> None:
-        self.problems = tuple(problems)
-        super().__init__("; ".join(problems))
-
-
-def parse_broker_id(text: str) -> int:
-    """The id of a broker from its text. Raises `SettingsInvalid`."""
-    if not (text.isascii() and text.isdigit() and len(text) <= 10 and int(text) <= BROKER_ID_MAX):
-        raise SettingsInvalid([_wrong("broker_id", text)])
-    return int(text)
 
 
 class Settings(BaseSettings):
@@ -274,128 +242,3 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="The lowest level that is logged: debug, info, warning or error."
     )
-
-    @classmethod
-    def load(cls, config_file: Path | None = None, **flags: Any) -> Settings:
-        """Settings from all sources; raises `SettingsInvalid`."""
-        from_file = _read_file(config_file) if config_file is not None else {}
-
-        class FromFile(cls):  # type: ignore[valid-type,misc]
-            @classmethod
-            def settings_customise_sources(
-                cls,
-                settings_cls: type[BaseSettings],
-                init_settings: PydanticBaseSettingsSource,
-                env_settings: PydanticBaseSettingsSource,
-                dotenv_settings: PydanticBaseSettingsSource,
-                file_secret_settings: PydanticBaseSettingsSource,
-            ) -> tuple[PydanticBaseSettingsSource, ...]:
-                return init_settings, env_settings, InitSettingsSource(settings_cls, init_kwargs=from_file)
-
-        given = {name: value for name, value in flags.items() if value is not None}
-        try:
-            return Settings.model_validate(FromFile(**given).model_dump())
-        except ValidationError as error:
-            # Not chained: pydantic's message may hold the credentials of NATS servers.
-            raise SettingsInvalid([_sentence(problem) for problem in error.errors()]) from None
-        except SettingsError:
-            # Listeners are the only setting that is written as JSON in the environment.
-            name = "TIDELOG_LISTENERS"
-            text = next((value for key, value in os.environ.items() if key.upper() == name), "")
-            raise SettingsInvalid(
-                [f"{name} is {_shown(text)}; write a JSON list, for example '[\"internal=127.0.0.1:9210\"]'"]
-            ) from None
-
-
-def _read_file(path: Path) -> dict[str, Any]:
-    """The settings in a YAML file, not checked yet."""
-    try:
-        content = yaml.safe_load(path.read_bytes())
-    except OSError as error:
-        raise SettingsInvalid(
-            [
-                f"the settings file {path} cannot be read: {error.strerror or error}; give the path of a "
-                f"YAML file"
-            ]
-        ) from None
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
-        raise SettingsInvalid(
-            [f"the settings file {path} is not valid YAML: {where}{error.problem}"]
-        ) from None
-    except (yaml.YAMLError, ValueError) as error:
-        # Bytes that are not text, or dates that do not exist.
-        reason = str(error).partition("\n")[0]
-        raise SettingsInvalid([f"the settings file {path} is not valid YAML: {reason}"]) from None
-    if content is None:
-        return {}
-    if not isinstance(content, dict):
-        # Not shown: it may hold the credentials of NATS servers.
-        kind = "a list" if isinstance(content, list) else "a single value"
-        raise SettingsInvalid(
-            [
-                f"the settings file {path} holds {kind}; write each setting on a line, for example "
-                f"data_dir: /data"
-            ]
-        )
-    unknown = [name for name in content if str(name).lower() not in Settings.model_fields]
-    if unknown:
-        raise SettingsInvalid([f"in the settings file {path}: {_unknown(name)}" for name in unknown])
-    return content
-
-
-def _sentence(problem: ErrorDetails) -> str:
-    """A problem that pydantic found, as a sentence: the setting, its value, and what to write."""
-    name = str(problem["loc"][0])
-    if problem["type"] == "missing":
-        return f"{name} is missing; give --{name.replace('_', '-')}"
-    if problem["type"] == "extra_forbidden":
-        return _unknown(name)
-    if problem["type"] == "value_error":
-        # The checks above wrote the whole sentence.
-        return f"{name}: {problem['ctx']['error']}"
-    return _wrong(name, problem["input"])
-
-
-def _unknown(name: object) -> str:
-    return f"there is no setting {_shown(name)}; `tidelog-broker run --help` lists them"
-
-
-def _wrong(name: str, value: object) -> str:
-    # The addresses of NATS servers may hold credentials.
-    shown = "is of the wrong kind" if name == "nats" else f"is {_shown(value)}"
-    return f"{name} {shown}; write {_right(name)}"
-
-
-def _right(name: str) -> str:
-    field = Settings.model_fields[name]
-    if get_origin(field.annotation) is Literal:
-        *others, last = get_args(field.annotation)
-        return f"{', '.join(others)} or {last}"
-    if field.annotation is bool:
-        return "true or false"
-    if field.annotation is str:
-        return "text"
-    if field.annotation is Path:
-        return "the path of a folder"
-    if field.annotation == list[str]:
-        return "a list of addresses, each as name=host:port"
-    low = next(bound.ge for bound in field.metadata if isinstance(bound, Ge))
-    high = next((bound.le for bound in field.metadata if isinstance(bound, Le)), None)
-    return f"a whole number from {low} to {high}" if high is not None else f"a whole number, at least {low}"
-
-
-def default_text(name: str) -> str | None:
-    """The default of a setting as `--help` shows it; empty: nothing. None: it has no default."""
-    default = Settings.model_fields[name].default
-    if default is PydanticUndefined:
-        return None
-    if isinstance(default, list):
-        return ", ".join(default)
-    return "" if default is None else json.dumps(default) if isinstance(default, bool) else str(default)
-
-
-def _shown(value: object) -> str:
-    text = repr(value) if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
-    return text if len(text) <= SHOWN_CHARACTERS_MAX else f"{text[:SHOWN_CHARACTERS_MAX]}…"
