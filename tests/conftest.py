@@ -7,8 +7,10 @@ import asyncio
 import gc
 import os
 import signal
+from collections.abc import Iterator
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
@@ -62,3 +64,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     gc.collect()
     gc.freeze()
     items.sort(key=lambda item: (not item.nodeid.startswith(SPARK), item.path not in slow))
+
+
+@pytest.fixture(autouse=True)
+def loggers_are_not_bound_to_what_a_test_captures() -> Iterator[None]:
+    """A command that sets up its log in this process binds all loggers to the standard error of its test.
+
+    That is closed when the next test logs. Run such a command in a process of its own.
+    """
+    yield
+    assert not structlog.get_config()["cache_logger_on_first_use"]

@@ -14,7 +14,6 @@ from support.certificates import Authority
 from support.hosts import HOST, free_ports
 from support.trio import Trio, complete, joined
 from support.waiting import until
-from tidelog_broker.__main__ import run as tidelog_broker_command
 
 pytestmark = pytest.mark.slow
 
@@ -141,16 +140,11 @@ async def test_a_stranger_does_not_join(trio: Trio, authority: Authority, tmp_pa
             stranger.kill()
 
 
-def test_a_broker_does_not_start_with_the_certificate_of_another(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_broker_does_not_start_with_the_certificate_of_another(tmp_path: Path) -> None:
     Authority().issue_broker(tmp_path / "tls", 2)
-    data = str(tmp_path / "data")
-    assert tidelog_broker_command(["format", "--data-dir", data, "--broker-id", "0"]) == 0
+    broker = BrokerProcess(tmp_path, flags=flags(tmp_path / "tls"))
 
-    code = tidelog_broker_command(["run", "--data-dir", data, "--http", "", *flags(tmp_path / "tls")])
-
-    assert code == 1
-    assert (
-        "names tidelog://main/broker/2, but the data directory belongs to broker 0" in capsys.readouterr().err
-    )
+    with pytest.raises(
+        AssertionError, match="names tidelog://main/broker/2, but the data directory belongs to broker 0"
+    ):
+        broker.__enter__()

@@ -38,6 +38,8 @@ def main() -> None:
     # `tidelog demo` starts processes while it talks over gRPC. With fork support, which some environments
     # turn on, gRPC writes a line about its fork handlers each time. It reads this when it is imported.
     os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "false"
+    # Otherwise gRPC now and then writes a line about a connection that ended, in a form of its own.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
     from tidelog.cli.shell import run_process
 
