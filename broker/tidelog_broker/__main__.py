@@ -203,7 +203,7 @@ def _settings(options: argparse.Namespace) -> Settings:
 
 def _run(options: argparse.Namespace) -> int:
     settings = _settings(options)
-    poll_in_place()
+    prepare_grpc()
     leave_pandas_out()
     import uvloop
 
@@ -220,6 +220,7 @@ def _run(options: argparse.Namespace) -> int:
 
 def _prepare_stop(options: argparse.Namespace) -> int:
     settings = _settings(options)
+    prepare_grpc()
     from tidelog_broker.prepare_stop import TIMEOUT_SECONDS_MAX, prepare_stop
 
     seconds = options.timeout_seconds
@@ -306,6 +307,13 @@ def _recover_quorum(options: argparse.Namespace) -> int:
     for sentence in sentences(report):
         print(sentence)  # noqa: T201
     return 0
+
+
+def prepare_grpc() -> None:
+    """Sets what gRPC reads from the environment when it is imported. A value that is there already stays."""
+    poll_in_place()
+    # Otherwise each client that fails in a handshake writes a line into the log, in a form of gRPC's own.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
 
 def poll_in_place() -> None:

@@ -27,6 +27,7 @@ from tidelog_broker.config.settings import Settings
 from tidelog_broker.core.metadata.commands import ReplicaName
 from tidelog_broker.core.metadata.controller.handovers import Led
 from tidelog_broker.core.metadata.controller.registration import Registration, put_back
+from tidelog_broker.encryption import Encryption, encryption_of
 from tidelog_broker.errors import BrokerError, DirectoryDamaged, StorageFailure
 from tidelog_broker.hosting.broker import Broker
 from tidelog_broker.hosting.broker_limits import BrokerLimits
@@ -37,7 +38,7 @@ from tidelog_broker.membership.cluster_clock import ClusterClock
 from tidelog_broker.membership.formation import until_formatted
 from tidelog_broker.nats.broker_recording import BrokerRecording
 from tidelog_broker.nats.settings import NatsSettings
-from tidelog_broker.opening import credentials_of, open_data_directory, seeds_of
+from tidelog_broker.opening import open_data_directory, seeds_of
 from tidelog_broker.peers.hello import ConnectionKind
 from tidelog_broker.platform import Platform
 from tidelog_broker.quorum.opening import open_quorum_controller
@@ -58,13 +59,13 @@ async def open_assembly(settings: Settings, platform: Platform) -> Assembly:
 
     Waits for a seed if it has to. Raises `BrokerError` or OSError.
     """
-    tls = credentials_of(settings)
+    encryption = encryption_of(settings)
     metadata_thread = platform.threads(1, "tidelog-metadata")
-    directory = await open_data_directory(settings, platform, metadata_thread, tls)
+    directory = await open_data_directory(settings, platform, metadata_thread, encryption.peers)
     try:
-        _check_name(tls, directory.broker_id)
+        _check_name(encryption.peers, directory.broker_id)
         with _marking(directory):
-            return Assembly(settings, platform, directory, metadata_thread, tls)
+            return Assembly(settings, platform, directory, metadata_thread, encryption)
     except BaseException:
         directory.close()
         raise
@@ -89,13 +90,11 @@ class Assembly:
         platform: Platform,
         directory: DataDirectory,
         metadata_thread: Executor,
-        tls: Credentials | None,
+        encryption: Encryption,
     ) -> None:
-        """Only opens the metadata log; nothing else happens yet.
-
-        `tls`: for connections between brokers; None: they are not encrypted.
-        """
+        """Only opens the metadata log; nothing else happens yet."""
         self._settings = settings
+        self.encryption = encryption
         self.directory = directory
         self._metadata_thread = metadata_thread
         self._formation: asyncio.Task[None] | None = None
@@ -118,7 +117,7 @@ class Assembly:
                 voters_wanted=settings.voters,
                 seeds=seeds_of(settings),
                 formed=not settings.formation,
-                tls=tls,
+                tls=encryption.peers,
             ),
             incarnation=platform.new_id(),
             rng=platform.rng,
@@ -143,6 +142,7 @@ class Assembly:
             incarnation=controller.incarnation,
             peers=self._peers,
             make_threads=platform.threads,
+            tls_files=encryption.files,
         )
         self._admin = AdminService(broker, controller, platform.new_id)
         self._log = LogService(broker, controller)
@@ -187,7 +187,7 @@ class Assembly:
     async def _listen_for_peers(self) -> list[Listener]:
         if self.broker.links is None:
             return []
-        _, host, port, shown_host, shown_port = parse_listen(self._settings.peer_listener)
+        _, host, port, shown_host, shown_port, _ = parse_listen(self._settings.peer_listener)
         accept = self.broker.links.accept
         address = await self.controller.listen(
             host,

@@ -5,7 +5,7 @@ Neighbours: `config.checks` checks settings with it, `service` and `assembly` bi
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal, NamedTuple, get_args
 
 PORT_MAX: Final = 65535
 
@@ -13,15 +13,36 @@ PLUS_ID: Final = "+id"
 """Behind an advertised port: broker 2 advertises a port that is higher by 2."""
 
 
-def parse_listen(spec: str, broker_id: int = 0) -> tuple[str, str, int, str, int | None]:
-    """``name=host:port[@advertised-host[:port[+id]]]`` → name, host, port, advertised host, advertised port.
+ListenerTls = Literal["off", "server", "mutual"]
+"""server: the broker shows its certificate; mutual: the client shows one, too."""
 
-    Port 0 takes a free port. IPv6 hosts stand in brackets. Raises ValueError with what would be right.
+TLS_MARK: Final = "?tls="
+
+
+class ListenerSpec(NamedTuple):
+    """What the settings say of one listener."""
+
+    name: str
+    host: str
+    port: int
+    """0: a free port."""
+    shown_host: str
+    """The host that clients are told."""
+    shown_port: int | None
+    """The port that clients are told; None: the port that was bound."""
+    tls: ListenerTls
+
+
+def parse_listen(spec: str, broker_id: int = 0) -> ListenerSpec:
+    """``name=host:port[@advertised-host[:port[+id]]][?tls=off|server|mutual]``, read.
+
+    IPv6 hosts stand in brackets. Raises ValueError with what would be right.
     """
-    name, equals, rest = spec.partition("=")
+    rest, tls = _tls_of(spec)
+    name, equals, address = rest.partition("=")
     if not equals:
-        name, rest = "internal", spec
-    address, at, advertised = rest.partition("@")
+        name, address = "internal", rest
+    address, at, advertised = address.partition("@")
     host, port = _host_port(address, spec)
     if port is None:
         raise ValueError(
@@ -37,7 +58,25 @@ def parse_listen(spec: str, broker_id: int = 0) -> tuple[str, str, int, str, int
         shown_port += broker_id
     if not name.replace("-", "").isalnum():
         raise ValueError(f"listener name {name!r} is not valid; use only letters, digits and '-'")
-    return name, host, port, shown_host, shown_port
+    return ListenerSpec(name, host, port, shown_host, shown_port, tls)
+
+
+def _tls_of(spec: str) -> tuple[str, ListenerTls]:
+    """The listener without its TLS, and its TLS."""
+    rest, mark, options = spec.partition("?")
+    if not mark:
+        return rest, "off"
+    tls = f"?{options}".removeprefix(TLS_MARK)
+    for known in get_args(ListenerTls):
+        if tls == known:
+            return rest, known
+    raise ValueError(f"{spec!r}: '?{options}' is not known; write ?tls=server, ?tls=mutual or ?tls=off")
+
+
+def parse_http(spec: str) -> tuple[str, int, ListenerTls]:
+    """``host:port[?tls=off|server|mutual]`` → all three; raises ValueError with what would be right."""
+    address, tls = _tls_of(spec)
+    return *parse_address(address), tls
 
 
 def parse_address(address: str) -> tuple[str, int]:

@@ -24,7 +24,6 @@ from tidelog_broker.platform import Platform
 from tidelog_broker.storage.directory import superseding
 from tidelog_broker.storage.directory.data_directory import DataDirectory
 from tidelog_broker.tls.credentials import Credentials
-from tidelog_broker.tls.files import TlsFiles
 
 log = structlog.get_logger(__name__)
 
@@ -65,23 +64,6 @@ def data_path(settings: Settings) -> str:
 def seeds_of(settings: Settings) -> tuple[tuple[str, int], ...]:
     """Peer listeners of other brokers, to begin with."""
     return tuple(parse_address(seed.strip()) for seed in settings.seeds.split(",") if seed.strip())
-
-
-def credentials_of(settings: Settings) -> Credentials | None:
-    """The certificate for connections between brokers; None: they are not encrypted. Blocking.
-
-    Raises `BrokerError` if a file is missing or cannot be used.
-    """
-    if settings.peer_tls == "off":
-        return None
-    names = ("tls_certificate", "tls_key", "tls_authorities")
-    missing = [name for name in names if not getattr(settings, name)]
-    if missing:
-        raise BrokerError(
-            f"peer_tls is {settings.peer_tls}, but {missing[0]} is empty; give the path of a PEM file"
-        )
-    files = TlsFiles(*(Path(getattr(settings, name)) for name in names))
-    return Credentials(files, permissive=settings.peer_tls == "permissive")
 
 
 async def _join(settings: Settings, platform: Platform, tls: Credentials | None) -> None:

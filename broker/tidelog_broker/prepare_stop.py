@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Final, NamedTuple
 
 import grpc
 
 from tidelog_broker.config.settings import Settings
+from tidelog_broker.encryption import files_for_clients
 from tidelog_broker.errors import BrokerError
-from tidelog_broker.listener_addresses import parse_listen
+from tidelog_broker.listener_addresses import ListenerSpec, parse_listen
 from tidelog_proto import admin_pb2, admin_pb2_grpc, metadata_pb2, metadata_pb2_grpc
 
 TIMEOUT_SECONDS_MAX: Final = 600
@@ -26,6 +28,9 @@ THERE_SECONDS_MAX: Final = 5.0
 
 LATE_SECONDS_MAX: Final = 5.0
 """How much later than the requested time the broker may answer."""
+
+TLS_ORDER: Final = ("off", "server", "mutual")
+"""Listeners are tried in this order: the certificate of a broker need not be the certificate of a client."""
 
 CHANNEL_OPTIONS: Final = (("grpc.enable_http_proxy", 0), ("grpc.enable_retries", 0))
 
@@ -38,9 +43,10 @@ class Outcome(NamedTuple):
 
 def prepare_stop(settings: Settings, seconds: int) -> Outcome:
     """Waits up to `seconds` until the broker with these listeners may stop. Raises `BrokerError`."""
-    target = target_of(settings.listeners)
+    listener = listener_of(settings.listeners)
+    target = target_of(listener)
     request = admin_pb2.PrepareStopRequest(broker_id=settings.broker_id, timeout_ms=seconds * 1000)
-    with grpc.insecure_channel(target, options=CHANNEL_OPTIONS) as channel:
+    with _channel(settings, listener, target) as channel:
         try:
             # A port may be bound long before a broker serves there.
             metadata_pb2_grpc.MetadataStub(channel).Resolve(
@@ -60,17 +66,35 @@ def prepare_stop(settings: Settings, seconds: int) -> Outcome:
     return _outcome(answer, seconds)
 
 
-def target_of(listeners: Sequence[str]) -> str:
-    """The address of a broker with these listeners, for a process on its machine. Raises `BrokerError`."""
-    for spec in listeners:
-        _, host, port, _, _ = parse_listen(spec)
-        if port:
-            host = _from_here(host)
-            return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    raise BrokerError(
-        f"every listener ({', '.join(listeners)}) has port 0 (any free port), so the port of the broker is "
-        "not known; give a listener a port, for example internal=0.0.0.0:9210"
-    )
+def listener_of(listeners: Sequence[str]) -> ListenerSpec:
+    """The listener through which a process on this machine reaches the broker; without TLS, if possible.
+
+    Raises `BrokerError`.
+    """
+    reachable = [one for one in map(parse_listen, listeners) if one.port]
+    if not reachable:
+        raise BrokerError(
+            f"every listener ({', '.join(listeners)}) has port 0 (any free port), so the port of the broker "
+            "is not known; give a listener a port, for example internal=0.0.0.0:9210"
+        )
+    return min(reachable, key=lambda one: TLS_ORDER.index(one.tls))
+
+
+def target_of(listener: ListenerSpec) -> str:
+    """Its address for a process on the machine of the broker."""
+    host = _from_here(listener.host)
+    return f"[{host}]:{listener.port}" if ":" in host else f"{host}:{listener.port}"
+
+
+def _channel(settings: Settings, listener: ListenerSpec, target: str) -> grpc.Channel:
+    if listener.tls == "off":
+        return grpc.insecure_channel(target, options=CHANNEL_OPTIONS)
+    own = files_for_clients(settings)[listener.tls].last.pem
+    authorities = Path(settings.tls_authorities).read_bytes() if settings.tls_authorities else None
+    credentials = grpc.ssl_channel_credentials(authorities, own.key, own.certificate)
+    # The certificate names the host that clients are told, not the address for this machine.
+    name = (("grpc.ssl_target_name_override", listener.shown_host),)
+    return grpc.secure_channel(target, credentials, options=(*CHANNEL_OPTIONS, *name))
 
 
 def _from_here(host: str) -> str:

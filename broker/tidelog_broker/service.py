@@ -19,7 +19,7 @@ from tidelog_broker.errors import BrokerError
 from tidelog_broker.hosting.broker import Broker
 from tidelog_broker.limits.collector import Collector
 from tidelog_broker.limits.loop_watch import LoopWatch
-from tidelog_broker.listener_addresses import parse_address, parse_listen
+from tidelog_broker.listener_addresses import parse_http, parse_listen
 from tidelog_broker.platform import Platform, this_machine
 
 log = structlog.get_logger(__name__)
@@ -90,6 +90,7 @@ class Service:
             client_calls_max=settings.client_calls_max,
             message_bytes_max=settings.message_bytes_max,
             observe=lambda rpc, code: metrics.calls.labels(rpc, code).inc(),
+            tls=assembly.encryption.clients,
         )
         # Addresses first: an address that is in use must not cost the clean-stop mark.
         bound = [_bind(door, spec, assembly.directory.broker_id) for spec in settings.listeners]
@@ -99,7 +100,7 @@ class Service:
         await door.set_serving(True)
         self.serving = True
         if self.http_port is not None:
-            log.info("serving HTTP", address=f"{parse_address(settings.http)[0]}:{self.http_port}")
+            log.info("serving HTTP", address=f"{parse_http(settings.http)[0]}:{self.http_port}")
         for listener in self.listeners:
             log.info("listening", address=listener.target, listener=listener.name)
 
@@ -107,7 +108,7 @@ class Service:
         """It answers from here on; `/readyz` answers 503 until the broker serves."""
         if not self._settings.http:
             return
-        host, port = parse_address(self._settings.http)
+        host, port, tls = parse_http(self._settings.http)
         broker = self.assembly.broker
         try:
             self._http = HttpDoor(
@@ -118,6 +119,7 @@ class Service:
                 state=self.assembly.state,
                 connections_max=self._settings.http_connections_max,
                 seconds_max=self._settings.http_timeout_ms / 1000,
+                tls=self.assembly.encryption.clients.get(tls),
             )
         except OSError as error:
             raise OSError(f"cannot listen on {host}:{port} for HTTP: {error.strerror}") from error
@@ -204,9 +206,9 @@ def _end_in_time() -> None:
 
 def _bind(door: GrpcDoor, spec: str, broker_id: int) -> Listener:
     try:
-        name, host, port, shown_host, shown_port = parse_listen(spec, broker_id)
+        name, host, port, shown_host, shown_port, tls = parse_listen(spec, broker_id)
     except ValueError as error:
         # A listener that is valid for broker 0 may not be valid for this one.
         raise BrokerError(str(error)) from None
-    bound = door.listen(host, port)
+    bound = door.listen(host, port, tls)
     return Listener(name, shown_host, shown_port or bound)

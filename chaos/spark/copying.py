@@ -12,7 +12,7 @@ import sys
 
 from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
 
-from tidelog_spark.options import SERVERS
+from tidelog_spark.servers import SERVERS
 from tidelog_spark.session import local_session
 
 

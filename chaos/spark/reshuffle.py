@@ -31,7 +31,7 @@ from tidelog import blocking
 from tidelog.cli.local.local_cluster import Addresses, LocalCluster
 from tidelog.cli.local.processes import Signals, free_ports
 from tidelog.model.configuration import StreamSettings
-from tidelog_spark.options import SERVERS
+from tidelog_spark.servers import SERVERS
 from tidelog_spark.session import local_session
 
 PARTITIONS: Final = 2

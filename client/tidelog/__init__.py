@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tidelog._connecting.retry import RetryPolicy as RetryPolicy
+    from tidelog._connecting.tls import Tls as Tls
     from tidelog._options import ClientOptions as ClientOptions
     from tidelog._options import ProducerOptions as ProducerOptions
     from tidelog._options import ReaderOptions as ReaderOptions
@@ -61,6 +62,7 @@ _WHERE = {
     "RetryPolicy": "_connecting.retry",
     "StreamSettings": "model",
     "TidelogError": "errors",
+    "Tls": "_connecting.tls",
     "connect": "client",
 }
 

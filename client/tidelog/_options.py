@@ -8,6 +8,7 @@ from typing import Final, Literal
 
 from tidelog._arguments import check_bool, check_choice, check_int, check_number, check_str, wrong_type
 from tidelog._connecting.retry import RetryPolicy
+from tidelog._connecting.tls import Tls
 from tidelog.records import Compression
 from tidelog_proto import common_pb2
 
@@ -114,6 +115,8 @@ class ClientOptions:
     listener: str = ""
     """The name of the brokers' listener to use. Empty: the listener of the given address. Set it when the
     address belongs to something in front of the brokers, for example a load balancer."""
+    tls: Tls | None = None
+    """The files for connections with TLS. None: without TLS."""
     retry: RetryPolicy = field(default_factory=RetryPolicy)
 
     def __post_init__(self) -> None:
@@ -121,6 +124,8 @@ class ClientOptions:
         check_number("request_timeout_s", self.request_timeout_s)
         check_number("retry_timeout_s", self.retry_timeout_s)
         check_str("listener", self.listener)
+        if self.tls is not None and not isinstance(self.tls, Tls):
+            raise wrong_type("tls", self.tls, "a Tls")
         _check_policy(self.retry)
 
 

@@ -9,10 +9,11 @@ from typing import Any, Literal, Self
 from weakref import WeakKeyDictionary
 
 from tidelog._arguments import as_projection, check_str, wrong_type
-from tidelog._connecting.broker_channel import Dial, dial
+from tidelog._connecting.broker_channel import BrokerChannel, Dial
 from tidelog._connecting.channels import Channels
 from tidelog._connecting.hedging import first_contact
 from tidelog._connecting.metadata import Metadata
+from tidelog._connecting.tls import Credentials
 from tidelog._options import ClientOptions, ProducerOptions, ReaderOptions
 from tidelog.cluster_admin import ClusterAdmin
 from tidelog.errors import InvalidRequest, StreamNotFound
@@ -46,13 +47,18 @@ class Client(ClusterAdmin):
         self,
         addresses: str | Sequence[str],
         options: ClientOptions,
-        dial: Dial = dial,
+        dial: Dial | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        """`rng`: randomness for the pauses between attempts; None: seeded by the operating system."""
+        """`dial` makes the channel to an address; None: gRPC does. `rng`: randomness for the pauses between
+        attempts; None: seeded by the operating system."""
         rng = rng or random.Random()
         channels = Channels(
-            addresses, request_timeout_s=options.request_timeout_s, listener=options.listener, dial=dial
+            addresses,
+            request_timeout_s=options.request_timeout_s,
+            listener=options.listener,
+            dial=dial,
+            tls=None if options.tls is None else Credentials(options.tls),
         )
         metadata = Metadata(channels, timeout_s=options.retry_timeout_s, policy=options.retry, rng=rng)
         super().__init__(channels, metadata, options, rng)
@@ -62,6 +68,10 @@ class Client(ClusterAdmin):
 
     def __repr__(self) -> str:
         return f"<Client {','.join(self._channels.bootstrap)}>"
+
+    def dial(self, address: str) -> BrokerChannel:
+        """A channel to one broker, for tools that ask a certain broker; the caller closes it."""
+        return self._channels.dial(address)
 
     def producer(
         self,

@@ -74,6 +74,12 @@ class FeatureNotImplemented(InvalidRequest):
     code = "NOT_IMPLEMENTED"
 
 
+class Unauthenticated(TidelogError):
+    """The broker does not know who asks: the certificate of the client is trusted no more."""
+
+    code = "UNAUTHENTICATED"
+
+
 # --- The stream or partition in the request does not exist, or has changed.
 
 

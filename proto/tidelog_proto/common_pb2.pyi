@@ -33,6 +33,8 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     BATCH_TOO_LARGE: _ErrorCode.ValueType  # 4
     INVALID_TIMESTAMP: _ErrorCode.ValueType  # 5
     NOT_IMPLEMENTED: _ErrorCode.ValueType  # 6
+    UNAUTHENTICATED: _ErrorCode.ValueType  # 7
+    """The broker does not know who asks."""
     STREAM_NOT_FOUND: _ErrorCode.ValueType  # 20
     """What the request names is not there, or is another one by now."""
     STREAM_EXISTS: _ErrorCode.ValueType  # 21
@@ -80,6 +82,8 @@ CORRUPT_BATCH: ErrorCode.ValueType  # 3
 BATCH_TOO_LARGE: ErrorCode.ValueType  # 4
 INVALID_TIMESTAMP: ErrorCode.ValueType  # 5
 NOT_IMPLEMENTED: ErrorCode.ValueType  # 6
+UNAUTHENTICATED: ErrorCode.ValueType  # 7
+"""The broker does not know who asks."""
 STREAM_NOT_FOUND: ErrorCode.ValueType  # 20
 """What the request names is not there, or is another one by now."""
 STREAM_EXISTS: ErrorCode.ValueType  # 21

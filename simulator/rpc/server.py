@@ -151,6 +151,10 @@ class _Call:
         self._observer.told(self, self._begun.what, message)
         self._say("message", data=message.SerializeToString())
 
+    def auth_context(self) -> dict[str, Sequence[bytes]]:
+        """Connections in the simulator do not use TLS."""
+        return {}
+
     def peer(self) -> str:
         return self._connection.protocol.peer
 

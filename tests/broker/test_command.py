@@ -51,6 +51,10 @@ WRONG = [
     Wrong(("--http", "host:²"), "http: 'host:²': '²' is not a port"),
     Wrong(("--listener", "a=b"), "listeners: listener 'a=b' has no port; write name=host:port"),
     Wrong(
+        ("--listener", "a=b:1?tls=on"), "'?tls=on' is not known; write ?tls=server, ?tls=mutual or ?tls=off"
+    ),
+    Wrong(("--peer-listener", "b:1?tls=mutual"), "peer_tls says whether other brokers use TLS"),
+    Wrong(
         ("--nats", "foo://bar"),
         "nats: the address of a NATS server must begin with nats:// or tls://, not with foo",
     ),
@@ -350,9 +354,11 @@ def test_prepare_stop_waits_no_longer_than_brokers_take_a_request(
     (["internal=[fe80::1]:9210"], "[fe80::1]:9210"),
     (["a=10.0.0.2:0", "b=10.0.0.2:9310"], "10.0.0.2:9310"),
     (["internal=localhost:9210"], "localhost:9210"),
+    (["a=h:1?tls=mutual", "b=h:2@x:9?tls=server", "c=h:3?tls=off"], "h:3"),
+    (["a=h:1?tls=mutual", "b=h:2@x:9?tls=server"], "h:2"),
 ])  # fmt: skip
 def test_a_broker_is_reached_from_beside_it(listeners: list[str], target: str) -> None:
-    assert prepare_stop.target_of(listeners) == target
+    assert prepare_stop.target_of(prepare_stop.listener_of(listeners)) == target
 
 
 def test_an_interrupted_command_ends_with_130_and_no_traceback(tmp_path: Path) -> None:

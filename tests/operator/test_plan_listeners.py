@@ -79,7 +79,7 @@ def advertised(broker: int, *listeners: Said) -> list[str]:
         else:
             known[one["name"]] = fields[one["valueFrom"]["fieldRef"]["fieldPath"]]
     found = [parse_listen(spec, broker) for spec in json.loads(known["TIDELOG_LISTENERS"])]
-    return [f"{name}={host}:{port}@{to}:{at}" for name, host, port, to, at in found]
+    return [f"{name}={host}:{port}@{to}:{at}" for name, host, port, to, at, _ in found]
 
 
 def test_each_broker_advertises_its_own_service_after_the_internal_listener() -> None:

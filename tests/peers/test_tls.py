@@ -172,11 +172,11 @@ async def test_files_that_do_not_fit_together_are_not_used(
 
     assert (await call(station, tls)).peer == identity(1)
     assert str(tls.name) == "tidelog://main/broker/2"
-    assert tls.unusable
+    assert tls.files.unusable
 
     authority.issue_broker(tmp_path / "2", 2)
     await call(station, tls)
-    assert not tls.unusable
+    assert not tls.files.unusable
 
 
 async def test_a_handshake_that_never_ends_is_cut_off(station: Station) -> None:

@@ -62,8 +62,12 @@ def test_the_name_is_read_beside_uris_of_others(tmp_path: Path) -> None:
 def test_the_earliest_end_of_certificate_and_authority_counts(tmp_path: Path) -> None:
     now = time.time()
 
-    later = Credentials(Authority(lasts=DAY).issue_broker(tmp_path / "1", 1, lasts=3 * DAY)).expires
-    earlier = Credentials(Authority(lasts=3 * DAY).issue_broker(tmp_path / "2", 2, lasts=2 * DAY)).expires
+    later = Credentials(
+        Authority(lasts=DAY).issue_broker(tmp_path / "1", 1, lasts=3 * DAY)
+    ).files.last.expires
+    earlier = Credentials(
+        Authority(lasts=3 * DAY).issue_broker(tmp_path / "2", 2, lasts=2 * DAY)
+    ).files.last.expires
 
     assert later - now == pytest.approx(86_400, abs=100)
     assert earlier - now == pytest.approx(2 * 86_400, abs=100)

@@ -31,9 +31,10 @@ class BrokerProcess:
         env: dict[str, str] | None = None,
         host: str = HOST,
         ports: tuple[int, int] = (0, 0),
+        tls: str = "off",
     ) -> None:
         """`flags` may be changed before a start. `ports`: for clients and for HTTP; 0: any that is free, the
-        same again after a restart."""
+        same again after a restart. `tls`: of the listener for clients."""
         self.data = folder / "data"
         self.log_path = folder / "broker.log"
         self._nats = nats
@@ -41,6 +42,7 @@ class BrokerProcess:
         self._env = {**os.environ, **(env or {})}
         self._started: Child | None = None
         self._host = host
+        self._tls = tls
         self._port, self._http_port = ports
 
     @property
@@ -91,7 +93,8 @@ class BrokerProcess:
         """Starts the process and does not wait."""
         command = python_module(
             "tidelog_broker", "run", "--data-dir", str(self.data),
-            "--listener", f"internal={self._host}:{self._port}", "--http", f"{self._host}:{self._http_port}",
+            "--listener", f"internal={self._host}:{self._port}?tls={self._tls}",
+            "--http", f"{self._host}:{self._http_port}",
             *(("--nats", self._nats) if self._nats else ()), *self.flags,
         )  # fmt: skip
         self._started = start("broker", command, self.log_path, env=self._env)

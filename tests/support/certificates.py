@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime
 import itertools
 import os
+from collections.abc import Sequence
+from ipaddress import ip_address
 from pathlib import Path
 
 from cryptography import x509
@@ -12,6 +14,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from support.hosts import HOST
 from tidelog_broker.tls.files import TlsFiles
 from tidelog_broker.tls.names import BrokerName
 
@@ -23,13 +26,15 @@ NUMBERS = itertools.count(1)
 class Authority:
     """Signs certificates."""
 
-    def __init__(self, lasts: datetime.timedelta = DAY) -> None:
+    def __init__(self, lasts: datetime.timedelta = DAY, *, above: Authority | None = None) -> None:
+        """`above`: the authority that signs this one; None: itself."""
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"authority {next(NUMBERS)}")])
+        signer = above or self
         self._certificate = (
-            _certificate(self._name, self._name, self._key.public_key(), lasts)
-            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-            .sign(self._key, hashes.SHA256())
+            _certificate(self._name, signer._name, self._key.public_key(), lasts)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+            .sign(signer._key, hashes.SHA256())
         )
 
     @property
@@ -37,9 +42,17 @@ class Authority:
         return self._certificate.public_bytes(PEM)
 
     def issue(
-        self, folder: Path, *uris: str, lasts: datetime.timedelta = DAY, trusted: bytes = b""
+        self,
+        folder: Path,
+        *uris: str,
+        lasts: datetime.timedelta = DAY,
+        trusted: bytes = b"",
+        hosts: Sequence[str] = (),
+        between: bytes = b"",
     ) -> TlsFiles:
-        """Writes a certificate with these URIs, its key, and the authorities (`trusted`; this one if empty).
+        """Writes a certificate with these URIs and IP addresses, its key, and the authorities.
+
+        `trusted`: the authorities; empty: this one. `between` is written after the certificate.
 
         Each file is replaced in one step, as a renewal does it.
         """
@@ -47,17 +60,18 @@ class Authority:
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "broker")])
         made = _certificate(subject, self._name, key.public_key(), lasts)
-        if uris:
-            names = x509.SubjectAlternativeName([x509.UniformResourceIdentifier(uri) for uri in uris])
-            made = made.add_extension(names, critical=False)
+        names: list[x509.GeneralName] = [x509.UniformResourceIdentifier(uri) for uri in uris]
+        names += [x509.IPAddress(ip_address(host)) for host in hosts]
+        if names:
+            made = made.add_extension(x509.SubjectAlternativeName(names), critical=False)
         certificate = made.sign(self._key, hashes.SHA256())
         files = TlsFiles(folder / "tls.crt", folder / "tls.key", folder / "ca.crt")
-        _replace(files.certificate, certificate.public_bytes(PEM))
+        _replace(files.certificate, certificate.public_bytes(PEM) + between)
         _replace(
             files.key,
             key.private_bytes(PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()),
         )
-        _replace(files.authorities, trusted or self.pem)
+        _replace(folder / "ca.crt", trusted or self.pem)
         return files
 
     def issue_broker(
@@ -69,7 +83,9 @@ class Authority:
         lasts: datetime.timedelta = DAY,
         trusted: bytes = b"",
     ) -> TlsFiles:
-        return self.issue(folder, str(BrokerName(cluster, broker_id)), lasts=lasts, trusted=trusted)
+        """A certificate of a broker, for its listeners on this machine, too."""
+        name = str(BrokerName(cluster, broker_id))
+        return self.issue(folder, name, lasts=lasts, trusted=trusted, hosts=[HOST])
 
 
 def _certificate(

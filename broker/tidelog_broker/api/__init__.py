@@ -5,6 +5,7 @@ take and return messages and do not know gRPC; only `grpc_door` does, with `stat
 so that another door can stand beside it (DESIGN section 8).
 
 - `grpc_door`, `http`  the doors; `admission` bounds the calls that run at a time
+- `client_certificates`  ends the calls of clients whose certificate is no longer trusted
 - `calls`, `status`    a call and its errors, independent of gRPC
 - `log_service`        the `Log` service: `produce`, `publish_records`, `fetch`, `sinks`
 - `fetch_start`, `fetch_reading`  where a Fetch begins, how far it has come

@@ -22,8 +22,8 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, aclosing, contextmanager, nullcontext
 from enum import Enum, auto
 from typing import Any, NamedTuple, Protocol
 
@@ -37,6 +37,7 @@ from google.protobuf.message import DecodeError
 from tidelog.errors import InvalidRequest, TidelogError
 from tidelog.large_field import fields
 from tidelog_broker.api.admission import CLIENT, Admission, client_of
+from tidelog_broker.api.client_certificates import ClientCertificates, certificate_of
 from tidelog_broker.api.status import RichStatus, internal_error, rich_status
 from tidelog_broker.limits.turns import Turns
 
@@ -81,6 +82,8 @@ class Caller(Protocol):
 
     def peer(self) -> str: ...
 
+    def auth_context(self) -> Mapping[str, Sequence[bytes]]: ...
+
 
 Answer = Callable[[Any, Caller], Coroutine[Any, Any, Any]]
 """Serves one call: the request, or of a stream of requests nothing, and the caller."""
@@ -115,9 +118,12 @@ class Method(NamedTuple):
 class Calls:
     """Makes `Method`s of a service's methods."""
 
-    def __init__(self, admission: Admission, observe: Observe) -> None:
-        """`admission` says how many run at a time."""
+    def __init__(
+        self, admission: Admission, observe: Observe, certificates: ClientCertificates | None = None
+    ) -> None:
+        """`admission` says how many run at a time; `certificates` whose certificates are still trusted."""
         self._admission = admission
+        self._certificates = certificates
         self._observe = observe
         self._begins = Turns(TURN_BYTES_MAX)
         self._answers = Turns(TURN_BYTES_MAX)
@@ -162,7 +168,7 @@ class Calls:
             try:
                 # Refusals take as long.
                 await self._begins.turn(CALL_BYTES)
-                with self._admitted(context):
+                with self._admitted(context, stream=True):
                     async with aclosing(function(_accepted(request))) as responses:
                         async for response in responses:
                             await self._answers.turn(CALL_BYTES + getattr(response, "bytes_to_send", 0))
@@ -199,7 +205,7 @@ class Calls:
 
         async def answer(_requests: Any, context: Caller) -> None:
             try:
-                with self._admitted(context):
+                with self._admitted(context, stream=True):
                     await serve(context)
             except Exception as error:
                 aborting = self._abort(name, error, context)
@@ -211,15 +217,23 @@ class Calls:
         return answer
 
     @contextmanager
-    def _admitted(self, context: Caller) -> Iterator[None]:
+    def _admitted(self, context: Caller, *, stream: bool = False) -> Iterator[None]:
         client = client_of(context.peer())
         self._admission.enter(client)
         # The context is the call's own: gRPC serves each in a task.
         CLIENT.set(client)
         try:
-            yield
+            with self._trusted(context, stream):
+                yield
         finally:
             self._admission.leave(client)
+
+    def _trusted(self, context: Caller, stream: bool) -> AbstractContextManager[None]:
+        pem = () if self._certificates is None else certificate_of(context.auth_context())
+        if self._certificates is None or not pem:
+            return nullcontext()
+        certificate = self._certificates.check(pem)
+        return self._certificates.held(certificate) if stream else nullcontext()
 
     async def _abort(self, name: str, error: Exception, context: Caller) -> None:
         if isinstance(error, grpc.aio.AbortError):

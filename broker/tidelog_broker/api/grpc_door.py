@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import grpc
@@ -16,7 +17,11 @@ from grpc_reflection.v1alpha import reflection
 from tidelog.records.limits import BATCH_BYTES_HARD_MAX, ENVELOPE_BYTES_MAX
 from tidelog_broker.api.admission import Admission
 from tidelog_broker.api.calls import Calls, Kind, Method, Observe
+from tidelog_broker.api.client_certificates import ClientCertificates
 from tidelog_broker.api.verbatim import VerbatimAnswer
+from tidelog_broker.listener_addresses import ListenerTls
+from tidelog_broker.tls.files import Loaded
+from tidelog_broker.tls.following import FollowedFiles
 
 ANSWER_BYTES_MAX = BATCH_BYTES_HARD_MAX + ENVELOPE_BYTES_MAX
 """The largest batch and what stands around it (F3): it may have been written with other settings."""
@@ -48,10 +53,17 @@ class GrpcDoor:
         client_calls_max: int,
         message_bytes_max: int,
         observe: Observe,
+        tls: Mapping[ListenerTls, FollowedFiles] = MappingProxyType({}),
     ) -> None:
         """`calls_max`: served at a time; `client_calls_max`: of them, of one client's address;
-        `message_bytes_max`: of what clients send."""
-        calls = Calls(Admission(calls_max=calls_max, client_calls_max=client_calls_max), observe)
+        `message_bytes_max`: of what clients send; `tls`: the files for listeners with TLS."""
+        self._tls = tls
+        mutual = tls.get("mutual")
+        calls = Calls(
+            Admission(calls_max=calls_max, client_calls_max=client_calls_max),
+            observe,
+            None if mutual is None else ClientCertificates(mutual),
+        )
         self._server = grpc.aio.server(
             options=(*SERVER_OPTIONS, ("grpc.max_receive_message_length", message_bytes_max)),
             maximum_concurrent_rpcs=calls_max + BESIDE_CALLS_MAX,
@@ -67,11 +79,15 @@ class GrpcDoor:
         self._names = ["", *names]
         reflection.enable_server_reflection([*names, HEALTH_SERVICE, reflection.SERVICE_NAME], self._server)
 
-    def listen(self, host: str, port: int) -> int:
+    def listen(self, host: str, port: int, tls: ListenerTls = "off") -> int:
         """Binds an address; the port that was bound. Raises OSError with a sentence."""
         target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
-            bound: int = self._server.add_insecure_port(target)
+            bound: int = (
+                self._server.add_insecure_port(target)
+                if tls == "off"
+                else self._server.add_secure_port(target, _credentials(self._tls[tls]))
+            )
         except RuntimeError:
             bound = 0
         if bound == 0:
@@ -109,6 +125,29 @@ class GrpcDoor:
                 return grpc.unary_stream_rpc_method_handler(answer, **codecs)
             case Kind.DUPLEX:
                 return grpc.stream_stream_rpc_method_handler(answer, **codecs)
+
+
+def _credentials(files: FollowedFiles) -> grpc.ServerCredentials:
+    """gRPC asks for the certificate at each handshake, in a thread of its own."""
+    used = files.last
+
+    def fetch() -> Any:
+        nonlocal used
+        present = files.now()
+        if present is used:
+            # None: as before.
+            return None
+        used = present
+        return _configuration(present)
+
+    make: Any = grpc.dynamic_ssl_server_credentials
+    made: grpc.ServerCredentials = make(_configuration(used), fetch, files.asks_for_certificates)
+    return made
+
+
+def _configuration(loaded: Loaded) -> Any:
+    make: Any = grpc.ssl_server_certificate_configuration
+    return make([(loaded.pem.key, loaded.pem.certificate)], loaded.pem.authorities or None)
 
 
 def _serialized(answer: Any) -> bytes:

@@ -26,6 +26,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 from prometheus_client import make_wsgi_app
 
 from tidelog_broker.metrics import Metrics
+from tidelog_broker.tls.following import FollowedFiles
 
 PAGES_MAX = 4
 """Answers of /metrics and /debug/state that are made at a time; they take a while, and probes need room."""
@@ -55,48 +56,70 @@ class _Connection:
     def cut(self) -> None:
         """Whoever reads or writes it finds that it ended."""
         with contextlib.suppress(OSError):
-            self.socket.shutdown(socket.SHUT_RDWR)
+            # Not the method of a socket with TLS: that is not for a thread other than its reader's.
+            socket.socket.shutdown(self.socket, socket.SHUT_RDWR)
 
 
 class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
     request_queue_size = 512
 
-    def __init__(self, address: tuple[str, int], connections_max: int, seconds_max: float) -> None:
+    def __init__(
+        self,
+        address: tuple[str, int],
+        connections_max: int,
+        seconds_max: float,
+        tls: FollowedFiles | None,
+    ) -> None:
         self._connections_max = connections_max
         self._seconds_max = seconds_max
+        self._tls = tls
         self._lock = threading.Lock()
-        self._open: dict[socket.socket, _Connection] = {}
-        """The longest open first."""
+        self._open: dict[Any, _Connection] = {}
+        """By the address of the client. The longest open first."""
         super().__init__(address, _QuietHandler)
 
-    def connection(self, request: socket.socket) -> _Connection:
+    def connection(self, request: socket.socket, client_address: Any) -> _Connection:
         """The slot of a request that is being served; if the request was cut meanwhile, an uncounted slot."""
         with self._lock:
-            return self._open.get(request) or _Connection(request, 0.0)
+            return self._open.get(client_address) or _Connection(request, 0.0)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if self._take_room(request):
+        if self._take_room(request, client_address):
             super().process_request(request, client_address)
         else:
             self.shutdown_request(request)
 
-    def _take_room(self, request: socket.socket) -> bool:
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            with self._lock:
+                self._open.pop(client_address, None)
+
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        if self._tls is None:
+            super().finish_request(request, client_address)
+            return
+        secured = self._tls.now().server.wrap_socket(request, server_side=True, do_handshake_on_connect=False)
+        try:
+            # From here on `request` has no socket any more.
+            self.connection(request, client_address).socket = secured
+            secured.do_handshake()
+            super().finish_request(secured, client_address)
+        finally:
+            self.shutdown_request(secured)
+
+    def _take_room(self, request: socket.socket, client_address: Any) -> bool:
         """False: every connection's answer is being made, and this one has to come again."""
         with self._lock:
             if len(self._open) >= self._connections_max:
-                slowest = next((one for one in self._open.values() if one.waits), None)
-                if slowest is None:
+                waiting = [address for address, one in self._open.items() if one.waits]
+                if not waiting:
                     return False
-                del self._open[slowest.socket]
-                slowest.cut()
-            self._open[request] = _Connection(request, monotonic() + self._seconds_max)
+                self._open.pop(waiting[0]).cut()
+            self._open[client_address] = _Connection(request, monotonic() + self._seconds_max)
             return True
-
-    def shutdown_request(self, request: Any) -> None:
-        with self._lock:
-            self._open.pop(request, None)
-        super().shutdown_request(request)
 
     def service_actions(self) -> None:
         """Now and then, in the thread that accepts."""
@@ -115,7 +138,10 @@ class _QuietHandler(WSGIRequestHandler):
     server: _Server
 
     def get_environ(self) -> dict[str, Any]:
-        return {**super().get_environ(), CONNECTION: self.server.connection(self.request)}
+        return {
+            **super().get_environ(),
+            CONNECTION: self.server.connection(self.request, self.client_address),
+        }
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
         """Scrapes are no news."""
@@ -134,18 +160,19 @@ class HttpDoor:
         state: Callable[[], Any],
         connections_max: int = 32,
         seconds_max: float = 10.0,
+        tls: FollowedFiles | None = None,
     ) -> None:
         """Binds the address; raises OSError if that cannot be.
 
         `ready` gives None or the reason why not; `state` what the broker believes, for JSON.
-        `seconds_max`: from the opening of a connection to the end of its answer.
+        `seconds_max`: from the opening of a connection to the end of its answer. `tls`: None: without TLS.
         """
         self._loop = asyncio.get_running_loop()
         self._metrics = make_wsgi_app(metrics.registry)
         self._ready = ready
         self._state = state
         self._pages = threading.BoundedSemaphore(PAGES_MAX)
-        self._server = _Server((host, port), connections_max, seconds_max)
+        self._server = _Server((host, port), connections_max, seconds_max, tls)
         self._server.set_app(self._app)
         self.port: int = self._server.server_port
         self._thread = threading.Thread(

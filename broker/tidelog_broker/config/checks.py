@@ -5,13 +5,13 @@ Neighbour: `settings` applies them.
 
 from __future__ import annotations
 
-from tidelog_broker.listener_addresses import parse_address, parse_listen
+from tidelog_broker.listener_addresses import parse_address, parse_http, parse_listen
 from tidelog_broker.nats.errors import ServerAddressInvalid
 from tidelog_broker.nats.settings import parse_server
 
 
 def check_listeners(specs: list[str]) -> list[str]:
-    names = [parse_listen(spec)[0] for spec in specs]
+    names = [parse_listen(spec).name for spec in specs]
     if not specs:
         raise ValueError("there is no listener; give at least one, for example internal=127.0.0.1:9210")
     if len(set(names)) != len(names):
@@ -19,15 +19,19 @@ def check_listeners(specs: list[str]) -> list[str]:
     return specs
 
 
-def check_address(address: str) -> str:
-    if address:
-        parse_address(address)
-    return address
+def check_http(spec: str) -> str:
+    if spec:
+        parse_http(spec)
+    return spec
 
 
 def check_peer_listener(spec: str) -> str:
     if spec:
         parse_listen(spec)
+        if "?" in spec:
+            raise ValueError(
+                f"{spec!r}: peer_tls says whether other brokers use TLS; write the address without '?tls='"
+            )
     return spec
 
 

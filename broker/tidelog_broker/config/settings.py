@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from tidelog_broker.config.checks import (
-    check_address,
+    check_http,
     check_listeners,
     check_nats,
     check_peer_listener,
@@ -43,14 +43,16 @@ class Settings(BaseSettings):
     )
     listeners: Annotated[list[str], AfterValidator(check_listeners)] = Field(
         default=["internal=127.0.0.1:9210"],
-        description="The addresses for clients (gRPC), each as name=host:port[@advertised-host[:port]]. "
-        "Port 0: a free port. An advertised port may be written as 31090+id: the id of the broker is added "
-        "to it.",
+        description="The addresses for clients (gRPC), each as "
+        "name=host:port[@advertised-host[:port]][?tls=server|mutual]. Port 0: a free port. An advertised "
+        "port may be written as 31090+id: the id of the broker is added to it. With ?tls=server the broker "
+        "shows tls_certificate, which must name the advertised host; with ?tls=mutual the client must show "
+        "a certificate, too.",
     )
-    http: Annotated[str, AfterValidator(check_address)] = Field(
+    http: Annotated[str, AfterValidator(check_http)] = Field(
         default="127.0.0.1:9211",
-        description="The address of /metrics, /healthz, /readyz and /debug/state, as host:port. Empty: no "
-        "HTTP.",
+        description="The address of /metrics, /healthz, /readyz and /debug/state, as "
+        "host:port[?tls=server|mutual]. Empty: no HTTP.",
     )
     peer_listener: Annotated[str, AfterValidator(check_peer_listener)] = Field(
         default="",
@@ -78,6 +80,11 @@ class Settings(BaseSettings):
         default="",
         description="The path of the certificates of the authorities that sign the certificates of brokers "
         "(PEM). During a change of the authority it holds both.",
+    )
+    tls_client_authorities: str = Field(
+        default="",
+        description="The path of the certificates of the authorities that sign the certificates of clients "
+        "(PEM), for addresses with ?tls=mutual. Empty: tls_authorities.",
     )
     seeds: Annotated[str, AfterValidator(check_seeds)] = Field(
         default="",

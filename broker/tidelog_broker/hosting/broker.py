@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -56,6 +56,7 @@ from tidelog_broker.replication.links import ReplicaLinks
 from tidelog_broker.replication.peers import Peers
 from tidelog_broker.storage.directory.store import LogStore
 from tidelog_broker.storage.files.reserve import Reserve
+from tidelog_broker.tls.following import FollowedFiles
 from tidelog_broker.upkeep.maintenance import Maintenance
 from tidelog_broker.upkeep.tasks import UpkeepTasks
 from tidelog_broker.writing.append_requests import Append
@@ -90,12 +91,15 @@ class Broker:
         incarnation: bytes | None = None,
         peers: Peers | None = None,
         make_threads: MakeThreads = ThreadPoolExecutor,
+        tls_files: Sequence[FollowedFiles] = (),
     ) -> None:
         """`reserve`: reserved disk space with which checkpoints work on a full disk; None: there is none.
 
         `incarnation`: identifies this run, which leads once the image shows it (R10). None: the image
         shows no other run, as on a broker without peers. `peers`: the other brokers; None: there are none.
+        `tls_files`: those that this broker uses, for the metrics.
         """
+        self._tls_files = tls_files
         self._loop = asyncio.get_running_loop()
         self.broker_id = broker_id
         self.controller = controller
@@ -368,8 +372,7 @@ class Broker:
         )
         yield from clock_samples(self.clock, self._maintenance.retention)
         yield from load_samples(self.decoding, self.projections, self.answers, self.checks)
-        if self._peers is not None and self._peers.tls is not None:
-            yield from tls_samples(self._peers.tls)
+        yield from tls_samples(self._tls_files)
 
     def state(self) -> dict[str, Any]:
         """The state of the broker as it knows it, for /debug/state."""

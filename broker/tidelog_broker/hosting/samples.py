@@ -6,7 +6,7 @@ Neighbours: `metrics` has the counters of events, and exports gauges and counter
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tidelog.model import id_text
@@ -19,7 +19,7 @@ from tidelog_broker.limits.projections import Projections
 from tidelog_broker.membership.cluster_clock import ClusterClock
 from tidelog_broker.metrics import Sample
 from tidelog_broker.storage.directory.store import LogStore
-from tidelog_broker.tls.credentials import Credentials
+from tidelog_broker.tls.following import FollowedFiles
 from tidelog_broker.upkeep.age_retention import AgeRetention
 from tidelog_broker.writing.flush_rounds import FlushRounds
 from tidelog_broker.writing.partition import Partition
@@ -58,18 +58,20 @@ def clock_samples(clock: ClusterClock, retention: AgeRetention) -> Iterator[Samp
     yield "tidelog_dated_ahead_partitions", "Partitions led here with segments dated ahead.", (), dated_ahead
 
 
-def tls_samples(tls: Credentials) -> Iterator[Sample]:
+def tls_samples(files: Sequence[FollowedFiles]) -> Iterator[Sample]:
+    if not files:
+        return
     yield (
         "tidelog_certificate_expiration_timestamp_seconds",
-        "When the certificate of this broker for other brokers expires, or its authority; Unix time.",
+        "When the certificate of this broker expires, or its authority, whichever is first; Unix time.",
         (),
-        tls.expires,
+        min(one.last.expires for one in files),
     )
     yield (
         "tidelog_certificate_files_unusable",
-        "Whether the TLS files have changed and cannot be used (1) or not (0).",
+        "Whether TLS files have changed and cannot be used (1) or not (0).",
         (),
-        float(tls.unusable),
+        float(any(one.unusable for one in files)),
     )
 
 

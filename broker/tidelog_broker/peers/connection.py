@@ -16,7 +16,8 @@ from tidelog_broker.peers.framing import (
     pack,
 )
 from tidelog_broker.peers.hello import ConnectionKind, Hello, Identity, Refusal, check, decode, encode
-from tidelog_broker.tls.credentials import Credentials, PeerCertificate
+from tidelog_broker.tls.credentials import Credentials
+from tidelog_broker.tls.following import PeerCertificate
 from tidelog_broker.tls.names import NameInvalid
 
 KEEPALIVE_SECONDS: Final = 0.1

@@ -5,5 +5,6 @@ connection carries does not: `peers` asks for a context and for the name behind 
 
 - `names`        the name of a broker in a certificate
 - `files`        reads the files of one broker, and checks that they fit together
-- `credentials`  the contexts for connections, which follow changes of the files
+- `following`    the files, read again when they change
+- `credentials`  the contexts for connections between brokers
 """

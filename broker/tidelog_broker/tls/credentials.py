@@ -6,33 +6,15 @@ connection ends only if the authority of its certificate was withdrawn. Neighbou
 
 from __future__ import annotations
 
-import asyncio
 import ssl
 from collections.abc import Callable
-from typing import Any, Final, cast
+from typing import Any, cast
 
-import structlog
 from cryptography import x509
 
-from tidelog_broker.tls.files import Loaded, TlsFiles, TlsFilesInvalid, is_signed, load
+from tidelog_broker.tls.files import Loaded, TlsFiles, TlsFilesInvalid
+from tidelog_broker.tls.following import FollowedFiles, PeerCertificate
 from tidelog_broker.tls.names import BrokerName, NameInvalid, broker_in
-
-log = structlog.get_logger(__name__)
-
-LOOK_SECONDS: Final = 1.0
-"""How often open connections make this broker look whether the files have changed."""
-
-
-class PeerCertificate:
-    """The certificate at the other end of an open connection."""
-
-    def __init__(self, leaf: x509.Certificate, trusted_by: tuple[x509.Certificate, ...]) -> None:
-        self.leaf = leaf
-        self.trusted_by = trusted_by
-        """The authorities, one of which was last found to have signed it."""
-
-    def __repr__(self) -> str:
-        return f"<PeerCertificate number={self.leaf.serial_number:x}>"
 
 
 class Credentials:
@@ -48,16 +30,12 @@ class Credentials:
         `permissive`: connections without TLS are allowed, too: the cluster is changing from one to the other.
         """
         self.permissive = permissive
-        self._files = files
-        self._looked = 0.0
-        """When the files were last looked at for open connections; event loop's clock."""
-        self._stamp = files.stamp()
-        self._loaded = load(files)
-        self._told = ""
-        """The reason why changed files are not used, as it was logged last; empty: they are used."""
-        self.server: ssl.SSLContext = _Following(ssl.PROTOCOL_TLS_SERVER, lambda: self._now().server)
+        self._path = files.certificate
+        self._name: BrokerName | None = None
+        self.files = FollowedFiles(files, self._check_name)
+        self.server: ssl.SSLContext = _Following(ssl.PROTOCOL_TLS_SERVER, lambda: self.files.now().server)
         """For connections that this broker accepts."""
-        self.client: ssl.SSLContext = _Following(ssl.PROTOCOL_TLS_CLIENT, lambda: self._now().client)
+        self.client: ssl.SSLContext = _Following(ssl.PROTOCOL_TLS_CLIENT, lambda: self.files.now().client)
         """For connections that this broker dials."""
 
     def __repr__(self) -> str:
@@ -66,17 +44,8 @@ class Credentials:
     @property
     def name(self) -> BrokerName:
         """The name in the certificate of this broker."""
-        return self._loaded.name
-
-    @property
-    def expires(self) -> float:
-        """When the certificate of this broker can no longer be verified; Unix time."""
-        return self._loaded.expires
-
-    @property
-    def unusable(self) -> bool:
-        """Whether the files have changed and cannot be used."""
-        return bool(self._told)
+        assert self._name is not None, "the files were read"
+        return self._name
 
     def check(self, connection: ssl.SSLObject | None, broker_id: int) -> PeerCertificate | None:
         """The certificate at the other end, which is that of this broker of the same cluster; None if the
@@ -93,48 +62,20 @@ class Credentials:
             raise NameInvalid(f"the certificate of broker {broker_id} names {found} instead of {expected}")
         leaf = connection.getpeercert(binary_form=True)
         assert leaf is not None, "the handshake verified it"
-        return PeerCertificate(x509.load_der_x509_certificate(leaf), self._loaded.authorities)
+        return PeerCertificate(x509.load_der_x509_certificate(leaf), self.files.last.authorities)
 
     def is_withdrawn(self, certificate: PeerCertificate) -> bool:
-        """Whether the authorities have changed, and none of the present ones signed this certificate.
+        """Whether no present authority signed this certificate; see `FollowedFiles.is_withdrawn`."""
+        return self.files.is_withdrawn(certificate)
 
-        If there are certificates between it and its authority, this broker does not have them any more, and
-        the answer is true; a new handshake tells more.
-        """
-        now = asyncio.get_running_loop().time()
-        if now - self._looked >= LOOK_SECONDS:
-            self._looked = now
-            self._now()
-        authorities = self._loaded.authorities
-        if certificate.trusted_by == authorities:
-            return False
-        if not any(is_signed(certificate.leaf, one) for one in authorities):
-            return True
-        certificate.trusted_by = authorities
-        return False
-
-    def _now(self) -> Loaded:
-        """What the files hold. Files that cannot be used, for example while they are being replaced one
-        after the other, change nothing; the next handshake looks again."""
+    def _check_name(self, loaded: Loaded) -> None:
         try:
-            stamp = self._files.stamp()
-            if stamp != self._stamp:
-                loaded = load(self._files)
-                if loaded.name != self.name:
-                    raise TlsFilesInvalid(
-                        f"{self._files.certificate} names {loaded.name}, but this is {self.name}"
-                    )
-                self._loaded, self._stamp = loaded, stamp
-                log.info("the TLS files changed; new connections use them", certificate=str(self.name))
-            self._told = ""
-        except TlsFilesInvalid as error:
-            if str(error) != self._told:
-                log.warning(
-                    "the TLS files changed and cannot be used; new connections use the earlier ones",
-                    reason=str(error),
-                )
-            self._told = str(error)
-        return self._loaded
+            name = _name(loaded.certificate)
+        except NameInvalid as error:
+            raise TlsFilesInvalid(f"{self._path}: {error}") from error
+        if self._name is not None and name != self._name:
+            raise TlsFilesInvalid(f"{self._path} names {name}, but this is {self._name}")
+        self._name = name
 
 
 class _Following(ssl.SSLContext):
@@ -156,6 +97,18 @@ class _Following(ssl.SSLContext):
 
     def wrap_bio(self, *args: Any, **options: Any) -> ssl.SSLObject:
         return self._present().wrap_bio(*args, **options)
+
+
+def _name(certificate: x509.Certificate) -> BrokerName:
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        return broker_in(names.get_values_for_type(x509.UniformResourceIdentifier))
+    except x509.ExtensionNotFound:
+        raise NameInvalid(
+            f"the certificate has no subject alternative name; it needs a URI such as {BrokerName('main', 0)}"
+        ) from None
+    except ValueError as error:
+        raise NameInvalid(f"the names in the certificate cannot be read: {error}") from error
 
 
 def uris(connection: ssl.SSLObject) -> list[str]:

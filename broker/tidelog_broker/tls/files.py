@@ -11,7 +11,6 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 
 from tidelog_broker.errors import BrokerError
-from tidelog_broker.tls.names import BrokerName, NameInvalid, broker_in
 
 FILE_BYTES_MAX: Final = 1 << 20
 """A bundle of hundreds of certificates fits."""
@@ -28,36 +27,60 @@ class TlsFiles(NamedTuple):
     """The certificate of this broker, and the certificates between it and its authority."""
     key: Path
     """The private key of the certificate, without a password."""
-    authorities: Path
-    """The authorities that sign the certificates of all brokers. During a change of authority: both."""
+    authorities: Path | None
+    """The authorities that sign the certificates of the other ends. During a change of authority: both.
+    None: the other ends need no certificate."""
 
     def stamp(self) -> tuple[tuple[int, int, int], ...]:
         """Differs when a file was replaced or written. Raises `TlsFilesInvalid`."""
-        return tuple(_stamp(path) for path in self)
+        return tuple(_stamp(path) for path in self if path is not None)
+
+
+class Pem(NamedTuple):
+    """What the files hold, as text."""
+
+    certificate: bytes
+    key: bytes
+    authorities: bytes
+    """Empty: the other ends need no certificate."""
 
 
 class Loaded(NamedTuple):
     """What the files hold."""
 
-    name: BrokerName
+    certificate: x509.Certificate
+    """The certificate of this broker."""
     expires: float
-    """When the certificate expires, or one of those between it and its authority, or the authority, if
-    earlier; Unix time."""
+    """When the certificate expires, or one of those between it and its authority, or the authority if it is
+    in the files, whichever is first; Unix time."""
     authorities: tuple[x509.Certificate, ...]
+    pem: Pem
     server: ssl.SSLContext
-    """For connections that this broker accepts. The other end must have a certificate."""
+    """For connections that this broker accepts. The other end must have a certificate, unless the files name
+    no authorities."""
     client: ssl.SSLContext
     """For connections that this broker dials."""
 
 
 def load(files: TlsFiles) -> Loaded:
     """Reads the files. Blocking. Raises `TlsFilesInvalid`."""
-    chain, authorities = _chain(files.certificate), _authorities(files.authorities)
+    pem = Pem(
+        _read(files.certificate),
+        _read(files.key),
+        b"" if files.authorities is None else _read(files.authorities),
+    )
+    chain = _certificates(files.certificate, pem.certificate, "does not begin with a certificate in PEM")
+    authorities: list[x509.Certificate] = []
+    if files.authorities is not None:
+        authorities = _certificates(
+            files.authorities, pem.authorities, "holds no certificates of authorities in PEM"
+        )
     issuers = [one for one in authorities if is_signed(chain[-1], one)]
     return Loaded(
-        _name(files.certificate, chain[0]),
+        chain[0],
         min(one.not_valid_after_utc.timestamp() for one in (*chain, *issuers[:1])),
-        authorities,
+        tuple(authorities),
+        pem,
         _context(ssl.PROTOCOL_TLS_SERVER, files),
         _context(ssl.PROTOCOL_TLS_CLIENT, files),
     )
@@ -91,31 +114,11 @@ def _read(path: Path) -> bytes:
     return data
 
 
-def _authorities(path: Path) -> tuple[x509.Certificate, ...]:
+def _certificates(path: Path, data: bytes, wrong: str) -> list[x509.Certificate]:
     try:
-        return tuple(x509.load_pem_x509_certificates(_read(path)))
+        return x509.load_pem_x509_certificates(data)
     except ValueError as error:
-        raise TlsFilesInvalid(f"{path} holds no certificates of authorities in PEM: {error}") from error
-
-
-def _chain(path: Path) -> list[x509.Certificate]:
-    try:
-        return x509.load_pem_x509_certificates(_read(path))
-    except ValueError as error:
-        raise TlsFilesInvalid(f"{path} does not begin with a certificate in PEM: {error}") from error
-
-
-def _name(path: Path, certificate: x509.Certificate) -> BrokerName:
-    try:
-        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        return broker_in(names.get_values_for_type(x509.UniformResourceIdentifier))
-    except x509.ExtensionNotFound:
-        raise TlsFilesInvalid(
-            f"{path}: the certificate has no subject alternative name; it needs a URI such as "
-            f"{BrokerName('main', 0)}"
-        ) from None
-    except (NameInvalid, ValueError) as error:
-        raise TlsFilesInvalid(f"{path}: {error}") from error
+        raise TlsFilesInvalid(f"{path} {wrong}: {error}") from error
 
 
 def _context(protocol: int, files: TlsFiles) -> ssl.SSLContext:
@@ -123,7 +126,7 @@ def _context(protocol: int, files: TlsFiles) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     # The certificate names the broker, and not its host: `names`.
     context.check_hostname = False
-    context.verify_mode = ssl.CERT_REQUIRED
+    context.verify_mode = ssl.CERT_NONE if files.authorities is None else ssl.CERT_REQUIRED
     try:
         # Without a password, OpenSSL would ask for one on the terminal.
         context.load_cert_chain(files.certificate, files.key, password=_no_password)
@@ -137,6 +140,8 @@ def _context(protocol: int, files: TlsFiles) -> ssl.SSLContext:
         raise TlsFilesInvalid(
             f"{files.key} is protected by a password; give a private key without a password"
         ) from None
+    if files.authorities is None:
+        return context
     try:
         context.load_verify_locations(files.authorities)
     except OSError as error:

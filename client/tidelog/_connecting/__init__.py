@@ -2,6 +2,7 @@
 
 - `broker_channel`  the gRPC channel to one broker and the calls on it
 - `channels`        one channel for each broker that the client uses
+- `tls`             the files of a client for TLS, checked, and read again when they change
 - `listeners`       which of a broker's addresses to use
 - `hedging`         one question to several brokers, when any of them can answer it
 - `metadata`        streams, partitions and their leaders

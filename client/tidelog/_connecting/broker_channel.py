@@ -6,9 +6,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar, cast
+from weakref import WeakSet
 
 import grpc
 import grpc.aio
@@ -88,9 +90,12 @@ class ProduceCall(Protocol):
     def cancel(self) -> bool: ...
 
 
-def dial(address: str) -> BrokerChannel:
-    """A new gRPC channel to the address. gRPC connects it when it is first used."""
-    return BrokerChannel(address, grpc.aio.insecure_channel(address, options=list(CHANNEL_OPTIONS)))
+def dial(address: str, tls: grpc.ChannelCredentials | None = None) -> BrokerChannel:
+    """A new gRPC channel to the address. gRPC connects it when it is first used. `tls`: None: without TLS."""
+    options = list(CHANNEL_OPTIONS)
+    if tls is None:
+        return BrokerChannel(address, grpc.aio.insecure_channel(address, options=options))
+    return BrokerChannel(address, grpc.aio.secure_channel(address, tls, options=options))
 
 
 class BrokerChannel:
@@ -109,15 +114,33 @@ class BrokerChannel:
             request_serializer=None,
             response_deserializer=log_pb2.ProduceResponse.FromString,
         )
-        self.produce: Callable[[], ProduceCall] = produce
-        self.fetch: Callable[[log_pb2.FetchRequest], FetchCall] = self._channel.unary_stream(
+        self._produce = produce
+        self._fetch: Any = self._channel.unary_stream(
             FETCH_METHOD,
             request_serializer=log_pb2.FetchRequest.SerializeToString,
             response_deserializer=parse_fetch_answer,
         )
+        self._streams: WeakSet[grpc.aio.Call] = WeakSet()
+        """The Produce and Fetch calls on it that are still in use."""
 
     def __repr__(self) -> str:
         return f"<BrokerChannel {self.address}>"
+
+    def produce(self) -> ProduceCall:
+        """A new Produce call."""
+        call: Any = self._produce()
+        self._streams.add(call)
+        return cast("ProduceCall", call)
+
+    def fetch(self, request: log_pb2.FetchRequest) -> FetchCall:
+        """A new Fetch call."""
+        call: Any = self._fetch(request)
+        self._streams.add(call)
+        return cast("FetchCall", call)
+
+    async def drained(self) -> None:
+        """Returns when the Produce and Fetch calls on it have ended."""
+        await asyncio.gather(*map(_end_of, self._streams))
 
     @property
     def connected(self) -> bool:
@@ -139,6 +162,12 @@ class BrokerChannel:
             pass
         finally:
             await self._channel.close(None)
+
+
+async def _end_of(call: grpc.aio.Call) -> None:
+    ended = asyncio.Event()
+    call.add_done_callback(lambda _: ended.set())
+    await ended.wait()
 
 
 Dial = Callable[[str], BrokerChannel]

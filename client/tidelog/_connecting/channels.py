@@ -6,6 +6,7 @@ and `metadata` knows which broker leads which partition.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TypeVar
@@ -13,6 +14,7 @@ from typing import TypeVar
 from tidelog._connecting.broker_channel import BrokerChannel, Dial, are_you_there, dial, on
 from tidelog._connecting.hedging import first_answer
 from tidelog._connecting.listeners import Listeners
+from tidelog._connecting.tls import Credentials
 from tidelog.errors import InvalidRequest, TidelogError, Unavailable
 
 T = TypeVar("T")
@@ -27,8 +29,10 @@ class Channels:
         *,
         request_timeout_s: float,
         listener: str = "",
-        dial: Dial = dial,
+        dial: Dial | None = None,
+        tls: Credentials | None = None,
     ) -> None:
+        """`dial` makes a channel; None: gRPC does, with `tls` if it is given."""
         addresses = bootstrap.split(",") if isinstance(bootstrap, str) else bootstrap
         self.bootstrap = tuple(dict.fromkeys(_checked_address(address) for address in addresses))
         if not self.bootstrap:
@@ -36,8 +40,11 @@ class Channels:
         self.listeners = Listeners(self.bootstrap, listener)
         self.request_timeout_s = request_timeout_s
         """The time that a unary call may take."""
-        self._dial = dial
+        self._given_dial = dial
+        self._tls = tls
         self._channels: dict[str, BrokerChannel] = {}
+        self._retired: dict[BrokerChannel, asyncio.Task[None]] = {}
+        """Channels with an earlier certificate, on which calls still run, and what waits for their end."""
         self._closed = False
         self._preferred = self.bootstrap[0]
         self._known: tuple[str, ...] = ()
@@ -49,10 +56,31 @@ class Channels:
         """The channel to one broker; made when it is first needed."""
         if self._closed:
             raise InvalidRequest("the client is closed; connect again")
+        if self._tls is not None and self._tls.renewed():
+            self._retire()
         found = self._channels.get(address)
         if found is None:
-            found = self._channels[address] = self._dial(address)
+            found = self._channels[address] = self.dial(address)
         return found
+
+    def dial(self, address: str) -> BrokerChannel:
+        """A new channel to a broker, which the caller closes."""
+        if self._given_dial is not None:
+            return self._given_dial(address)
+        return dial(address, None if self._tls is None else self._tls.for_channels)
+
+    def _retire(self) -> None:
+        """Makes the next calls use new channels. The present ones close when their last call has ended."""
+        channels, self._channels = list(self._channels.values()), {}
+        for channel in channels:
+            self._retired[channel] = asyncio.create_task(self._close_when_idle(channel))
+
+    async def _close_when_idle(self, channel: BrokerChannel) -> None:
+        # Unary calls have ended by then.
+        await asyncio.sleep(self.request_timeout_s)
+        await channel.drained()
+        await channel.close()
+        del self._retired[channel]
 
     def learn(self, addresses: Sequence[str]) -> None:
         """Adds the addresses that the cluster reported; they are used when others do not answer."""
@@ -109,7 +137,11 @@ class Channels:
 
     async def close(self) -> None:
         self._closed = True
-        channels, self._channels = list(self._channels.values()), {}
+        for task in self._retired.values():
+            task.cancel()
+        await asyncio.gather(*self._retired.values(), return_exceptions=True)
+        channels = [*self._retired, *self._channels.values()]
+        self._retired, self._channels = {}, {}
         # One after the other: a task that never begins, because its loop is dropped, would leave a warning.
         for channel in channels:
             await channel.close()

@@ -8,6 +8,7 @@ broker.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Final
 
@@ -37,6 +38,17 @@ _KNOWN_REASONS = frozenset(common_pb2.ErrorCode.keys())
 
 _NEVER_SENT = ("failed to connect", "name resolution", "dns resolution", "connection refused")
 """Parts of the text of gRPC's UNAVAILABLE when there was no connection, so nothing was sent."""
+
+_NOT_VERIFIED: Final = re.compile(r"CERTIFICATE_VERIFY_FAILED: (?P<reason>[^:]+)")
+
+_NOT_CONNECTED: Final = {
+    "connection refused": "the connection was refused",
+    "wrong_version_number": "it does not use TLS; connect without TLS, or to another listener",
+    "hostname verification": "its certificate does not name this host; connect to a host that it names",
+    "socket closed": "it closed the connection; if its listener uses TLS, the client must do so, too, and "
+    "with tls=mutual it must show a certificate that the broker trusts",
+}
+"""Parts of gRPC's text when there is no connection, and a sentence for each."""
 
 _CALL_BROKE: Final = "internal error from core"
 """The begin of the text of gRPC's INTERNAL when a call of this client lost its connection."""
@@ -107,7 +119,7 @@ def _from_plain_status(code: grpc.StatusCode | None, text: str, address: str) ->
     where = f"{address}: {text}" if text else address
     if code is grpc.StatusCode.UNAVAILABLE:
         if any(sign in text.lower() for sign in _NEVER_SENT):
-            return Unavailable(f"no connection to {where}")
+            return Unavailable(f"no connection to {address}: {_why_not_connected(text)}")
         return ConnectionLost(f"the connection broke: {where}")
     if code is grpc.StatusCode.INTERNAL and text.lower().startswith(_CALL_BROKE):
         return ConnectionLost(f"the call broke: {where}")
@@ -125,3 +137,11 @@ def _from_plain_status(code: grpc.StatusCode | None, text: str, address: str) ->
     if code in _REFUSED:
         return InvalidRequest(f"refused with {name}: {where}")
     return InternalError(f"{name}: {where}")
+
+
+def _why_not_connected(text: str) -> str:
+    found = _NOT_VERIFIED.search(text)
+    if found is not None:
+        return f"its certificate cannot be verified ({found['reason']}); check the authorities of the client"
+    lower = text.lower()
+    return next((reason for sign, reason in _NOT_CONNECTED.items() if sign in lower), text)

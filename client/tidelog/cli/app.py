@@ -13,6 +13,7 @@ import typer
 
 from tidelog import errors
 from tidelog.cli.cluster import command as cluster
+from tidelog.cli.connection import TLS_VARIABLES, use_tls
 from tidelog.cli.demo import command as demo
 from tidelog.cli.errors import CommandError, Exit, exit_code, sentence
 from tidelog.cli.local import dev
@@ -49,8 +50,30 @@ def _common(
     debug: bool = typer.Option(
         False, "--debug", envvar="TIDELOG_DEBUG", help="Show the traceback of an error after its message."
     ),
+    tls: bool = typer.Option(
+        False,
+        "--tls",
+        envvar=TLS_VARIABLES["tls"],
+        help="Connect with TLS. Each of the following options implies it.",
+    ),
+    tls_authorities: str = typer.Option(
+        "",
+        metavar="FILE",
+        envvar=TLS_VARIABLES["authorities"],
+        help="The authorities that sign the certificates of brokers (PEM). Empty: public authorities.",
+    ),
+    tls_certificate: str = typer.Option(
+        "",
+        metavar="FILE",
+        envvar=TLS_VARIABLES["certificate"],
+        help="The certificate to show to brokers (PEM).",
+    ),
+    tls_key: str = typer.Option(
+        "", metavar="FILE", envvar=TLS_VARIABLES["key"], help="The private key of that certificate (PEM)."
+    ),
 ) -> None:
     context.obj["debug"] = debug
+    use_tls(tls, authorities=tls_authorities, certificate=tls_certificate, key=tls_key)
 
 
 app.add_typer(stream.app, name="stream")

@@ -13,7 +13,7 @@ from typing import Final
 import typer
 
 import tidelog
-from tidelog.cli.connection import SERVER_DEFAULT
+from tidelog.cli.connection import SERVER_DEFAULT, client_of, use_tls_of_environment
 
 SECONDS_MAX: Final = 1.0
 """The shell waits for the answer, and so does its user."""
@@ -39,16 +39,13 @@ def broker_ids(context: typer.Context, incomplete: str) -> list[str]:
 
 def _asked(context: typer.Context, ask: Callable[[tidelog.Client], Awaitable[list[str]]]) -> list[str]:
     server = context.params.get("server") or os.environ.get("TIDELOG_SERVER") or SERVER_DEFAULT
-    listener = os.environ.get("TIDELOG_LISTENER", "")
 
     async def main() -> list[str]:
-        async with (
-            asyncio.timeout(SECONDS_MAX),
-            tidelog.connect(server, connect_timeout_s=SECONDS_MAX, listener=listener) as client,
-        ):
+        async with asyncio.timeout(SECONDS_MAX), client_of(server, SECONDS_MAX) as client:
             return await ask(client)
 
     try:
+        use_tls_of_environment()
         return sorted(asyncio.run(main()))
     except Exception:
         # A completion has nowhere to report an error.

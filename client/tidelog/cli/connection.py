@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from contextvars import ContextVar
+from typing import Any, Final, TypeVar
 
 import typer
 
@@ -28,20 +29,60 @@ SERVER: Any = typer.Option(
 )
 
 
+TLS_VARIABLES: Final = {
+    "tls": "TIDELOG_CLIENT_TLS",
+    "authorities": "TIDELOG_CLIENT_TLS_AUTHORITIES",
+    "certificate": "TIDELOG_CLIENT_TLS_CERTIFICATE",
+    "key": "TIDELOG_CLIENT_TLS_KEY",
+}
+"""Variables for the common options of TLS. Brokers have settings TIDELOG_TLS_* of their own."""
+
+
+_TLS: ContextVar[tidelog.Tls | None] = ContextVar("tls", default=None)
+"""The common options of TLS in the command line that runs."""
+
+
+def use_tls(wanted: bool, *, authorities: str, certificate: str, key: str) -> None:
+    """Connections of this command line use TLS if it is wanted, or any of the files is given."""
+    files = {"authorities": authorities, "certificate": certificate, "key": key}
+    _TLS.set(tidelog.Tls(**files) if wanted or any(files.values()) else None)
+
+
+def use_tls_of_environment() -> None:
+    """The same for completion, which reads no common options."""
+    use_tls(
+        bool(os.environ.get(TLS_VARIABLES["tls"])),
+        **{name: os.environ.get(TLS_VARIABLES[name], "") for name in ("authorities", "certificate", "key")},
+    )
+
+
+def client_of(server: str, connect_timeout_s: float) -> tidelog.Client:
+    """The client that the options and the environment ask for."""
+    return tidelog.connect(
+        server,
+        connect_timeout_s=connect_timeout_s,
+        listener=os.environ.get("TIDELOG_LISTENER", ""),
+        tls=_TLS.get(),
+    )
+
+
 def connected(server: str, work: Callable[[tidelog.Client], Awaitable[T]]) -> T:
     """Runs `work` with a client that is connected to the cluster of that broker."""
-    listener = os.environ.get("TIDELOG_LISTENER", "")
 
     async def main() -> T:
-        client = tidelog.connect(server, connect_timeout_s=CONNECT_SECONDS_MAX, listener=listener)
+        client = client_of(server, CONNECT_SECONDS_MAX)
         try:
             await client.open()
         except Unavailable as error:
-            raise CommandError(
-                f"no broker answers at {server}; start one with `tidelog dev`, or name another with --server",
-                Exit.UNAVAILABLE,
-            ) from error
+            raise CommandError(_not_connected(server, error), Exit.UNAVAILABLE) from error
         async with client:
             return await work(client)
 
     return asyncio.run(main())
+
+
+def _not_connected(server: str, error: Unavailable) -> str:
+    _, _, reason = error.message.partition(f"no connection to {server}: ")
+    if "TLS" in reason or "certificate" in reason:
+        return f"no connection to {server}: {reason}"
+    return f"no broker answers at {server}; start one with `tidelog dev`, or name another with --server"

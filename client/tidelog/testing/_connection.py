@@ -29,8 +29,12 @@ class FakeConnection(BrokerChannel):
         self.log: Any = _Stub(broker, broker.services.log)
         self.metadata: Any = _Stub(broker, broker.services.metadata)
         self.admin: Any = _Stub(broker, broker.services.admin)
-        self.produce: Callable[[], ProduceCall] = lambda: ProduceCall(broker)
-        self.fetch: Callable[[log_pb2.FetchRequest], FetchCall] = lambda request: FetchCall(broker, request)
+
+    def produce(self) -> ProduceCall:
+        return ProduceCall(self._broker)
+
+    def fetch(self, request: log_pb2.FetchRequest) -> FetchCall:
+        return FetchCall(self._broker, request)
 
     @property
     def connected(self) -> bool:

@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import tidelog
-from tidelog._connecting.broker_channel import dial
 from tidelog.cli.errors import Exit, fail
 from tidelog.cli.output import console, facts
 from tidelog.cli.progress import Counter
@@ -88,7 +87,7 @@ class ClusterVerification:
     def __init__(self, client: tidelog.Client, cluster: ClusterDescription) -> None:
         self._client = client
         self._brokers = {
-            one.broker_id: dial(one.listeners[0].target) for one in cluster.brokers if one.listeners
+            one.broker_id: client.dial(one.listeners[0].target) for one in cluster.brokers if one.listeners
         }
         self.report = ClusterReport(id_text(cluster.cluster_id))
         self._silent: set[int] = set()
