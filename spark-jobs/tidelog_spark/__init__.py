@@ -15,6 +15,7 @@ the broker.
 - `reader`    reads one range of a partition as Arrow batches: the work of a task
 - `sink`      writes the rows of a query, each once; `sink_options` its options, `sink_rows` its rows
 - `cluster`   the connections of this process
+- `servers`   the addresses of the brokers, and the files for TLS
 - `schema`    the columns of the rows
 - `payload`   values of a format with a schema, decoded to columns
 - `session`   a Spark session on this machine; `java` the runtime for it

@@ -10,7 +10,7 @@ import atexit
 import gc
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
 from tidelog import ReaderOptions, blocking
@@ -19,7 +19,8 @@ from tidelog.large_blocks import keep_large_blocks
 from tidelog.model import FoundPositions, Position
 from tidelog.reader import Start
 from tidelog_spark.offsets import Range
-from tidelog_spark.options import SERVERS, Retries
+from tidelog_spark.options import Retries
+from tidelog_spark.servers import SERVERS, TLS, Servers
 
 T = TypeVar("T")
 
@@ -31,14 +32,14 @@ KEPT_HEAP_BYTES_MAX: Final = 64 << 20
 
 log = logging.getLogger(__name__)
 
-_clusters: dict[tuple[str, ...], Cluster] = {}
+_clusters: dict[Servers, Cluster] = {}
 
 
-def of(servers: Sequence[str]) -> Cluster:
+def of(servers: Servers) -> Cluster:
     """This process's client of the cluster at `servers`; connects the first time."""
-    known = _clusters.get(tuple(servers))
+    known = _clusters.get(servers)
     if known is None:
-        known = _clusters[tuple(servers)] = Cluster(servers)
+        known = _clusters[servers] = Cluster(servers)
         # Spark collects garbage in its Python processes after each task. Without this, each collection
         # goes through every imported module, which is a fifth of the CPU time of a read.
         gc.collect()
@@ -57,13 +58,15 @@ def close_all() -> None:
 class Cluster:
     """A connected client of one cluster."""
 
-    def __init__(self, servers: Sequence[str]) -> None:
-        """Raises `InvalidRequest` for an address that is none, and `Unavailable` if no broker answers."""
-        self._servers = tuple(servers)
+    def __init__(self, servers: Servers) -> None:
+        """Raises `InvalidRequest` for an address that is none or files of TLS that cannot be used, and
+        `Unavailable` if no broker answers."""
+        self._servers = servers.addresses
         try:
-            self._client = blocking.connect(list(servers))
+            self._client = blocking.connect(servers.addresses, tls=servers.tls)
         except InvalidRequest as error:
-            raise InvalidRequest(f"{SERVERS}: {error.message}") from None
+            option = TLS if error.details.get("argument") == "tls" else SERVERS
+            raise InvalidRequest(f"{option}: {error.message}") from None
 
     def __repr__(self) -> str:
         return f"<Cluster {','.join(self._servers)}>"

@@ -20,8 +20,9 @@ from tidelog_spark.payload import Payload, parse_payload
 from tidelog_spark.points import Bound, Edge, check_order, check_streams, ending, starting
 from tidelog_spark.pruning import Pruning, pruning
 from tidelog_spark.refused_options import refusal
+from tidelog_spark.servers import NAMES as SERVER_NAMES
+from tidelog_spark.servers import Servers, servers_in
 
-SERVERS: Final = "tidelog.bootstrap.servers"
 RECORDS_PER_PARTITION_DEFAULT: Final = 1_000_000
 """Less than a second of work for one core, but so much that the start of a task does not matter."""
 
@@ -31,7 +32,7 @@ FETCH_RETRY_INTERVAL_MS_DEFAULT: Final = 10
 FETCH_TIMEOUT_MS_DEFAULT: Final = 60_000
 
 NAMES: Final = (
-    SERVERS,
+    *SERVER_NAMES,
     "subscribe",
     "subscribePattern",
     "assign",
@@ -129,8 +130,7 @@ class Retries:
 class Options:
     """The checked options of one read. Picklable: planner and tasks get it from the driver."""
 
-    servers: tuple[str, ...]
-    """host:port of one or more brokers; the cluster names the others."""
+    servers: Servers
     chosen: Chosen
     starting: Bound | None = None
     """None: not given. Then a batch starts at the earliest record, a streaming query at the latest."""
@@ -240,16 +240,6 @@ def _retries(values: Given) -> Retries:
 def _check_not(bound: Bound | None, edge: Edge, instead: str) -> None:
     if bound is not None and bound.points is edge:
         raise InvalidRequest(f"{bound.option} is {edge.value!r}, so the batch would be empty; {instead}")
-
-
-def servers_in(values: Given) -> tuple[str, ...]:
-    """The addresses of brokers among the options; raises `InvalidRequest` if there are none."""
-    servers = values.names(SERVERS)
-    if not servers:
-        raise InvalidRequest(
-            f"option {SERVERS} is missing; give the address of a broker, for example localhost:9210"
-        )
-    return servers
 
 
 def _chosen(values: Given) -> Chosen:

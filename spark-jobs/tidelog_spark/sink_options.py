@@ -13,11 +13,12 @@ from tidelog.errors import InvalidRequest
 from tidelog.model.names import SINK_NAME, SINK_NAME_RULE
 from tidelog.records.layout import SINK_BATCH_ID_MAX
 from tidelog_spark.option_values import Given
-from tidelog_spark.options import SERVERS, servers_in
+from tidelog_spark.servers import NAMES as SERVER_NAMES
+from tidelog_spark.servers import Servers, servers_in
 
 COMPRESSIONS: Final = ("none", "lz4", "zstd")
 
-NAMES: Final = (SERVERS, "stream", "sinkId", "sinkBatchId", "compression")
+NAMES: Final = (*SERVER_NAMES, "stream", "sinkId", "sinkBatchId", "compression")
 
 _OF_SPARK: Final = ("checkpointlocation", "queryname", "outputmode")
 """Options that Spark itself reads and passes on."""
@@ -27,8 +28,7 @@ _OF_SPARK: Final = ("checkpointlocation", "queryname", "outputmode")
 class SinkOptions:
     """The checked options of one write. Picklable: tasks get it from the driver."""
 
-    servers: tuple[str, ...]
-    """host:port of one or more brokers; the cluster names the others."""
+    servers: Servers
     stream: str
     sink_id: str
     """Names the sink for good. Empty: the id of the streaming query, or of this one batch write."""

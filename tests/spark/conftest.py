@@ -8,16 +8,16 @@ from itertools import count
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from support.trio import Trio
+from spark.brokers import Brokers
 from support.waiting import wait_until
 from tidelog import blocking
-from tidelog_spark.options import SERVERS
+from tidelog_spark.servers import SERVERS
 from tidelog_spark.session import local_session
 
 
 @pytest.fixture(scope="session")
-def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trio]:
-    trio = Trio(tmp_path_factory.mktemp("brokers"))
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
+    trio = Brokers(tmp_path_factory.mktemp("brokers"))
     try:
         trio.start()
         yield trio
@@ -26,7 +26,7 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trio]:
 
 
 @pytest.fixture(scope="session")
-def log(brokers: Trio, spark: SparkSession) -> Iterator[blocking.Client]:
+def log(brokers: Brokers, spark: SparkSession) -> Iterator[blocking.Client]:
     # After the session: gRPC does not like a process to fork (for Java) while it runs.
     with blocking.connect(brokers.addresses) as client:
         wait_until(lambda: len(client.describe_cluster().brokers) == 3, "three brokers")
@@ -56,7 +56,7 @@ def stream(log: blocking.Client) -> Callable[..., str]:
 
 
 @pytest.fixture
-def read(spark: SparkSession, brokers: Trio) -> Callable[..., DataFrame]:
+def read(spark: SparkSession, brokers: Brokers) -> Callable[..., DataFrame]:
     """A batch read of some streams."""
 
     def load(*streams: str, schema: str | None = None, **options: str) -> DataFrame:

@@ -19,7 +19,7 @@ from spark.samples import offsets
 from support.trio import Trio
 from support.waiting import wait_until
 from tidelog import blocking
-from tidelog_spark.options import SERVERS
+from tidelog_spark.servers import SERVERS
 from tidelog_spark.source import TidelogDataSource
 from tidelog_spark.stream import TidelogStreamReader
 

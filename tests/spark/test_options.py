@@ -4,7 +4,6 @@ import pytest
 
 from tidelog.errors import InvalidRequest
 from tidelog_spark.options import (
-    SERVERS,
     Chosen,
     Options,
     Retries,
@@ -15,6 +14,7 @@ from tidelog_spark.options import (
 from tidelog_spark.payload import BadRecords
 from tidelog_spark.points import Bound, Edge, Moment
 from tidelog_spark.pruning import Pruning
+from tidelog_spark.servers import SERVERS, Servers
 
 GIVEN = {SERVERS: "localhost:9210", "subscribe": "orders"}
 JSON = {"valueFormat": "json", "valueSchema": "id bigint"}
@@ -22,13 +22,13 @@ JSON = {"valueFormat": "json", "valueSchema": "id bigint"}
 
 def test_names_and_addresses_are_lists_with_commas_and_names_count_once() -> None:
     options = parse({SERVERS: "a:1, b:2", "subscribe": "orders, payments,orders"})
-    assert options.servers == ("a:1", "b:2")
+    assert options.servers == Servers(("a:1", "b:2"))
     assert options.chosen == Chosen(("orders", "payments"))
 
 
 def test_what_is_not_said_has_the_documented_default() -> None:
     assert parse(GIVEN) == Options(
-        servers=("localhost:9210",),
+        servers=Servers(("localhost:9210",)),
         chosen=Chosen(("orders",)),
         starting=None,
         ending=None,

@@ -16,11 +16,12 @@ from tidelog.model import Position
 from tidelog.records import BatchHeader, decode_batch, encode_batch, to_columns
 from tidelog_spark.cluster import Cluster
 from tidelog_spark.offsets import PartitionKey, Range
-from tidelog_spark.options import SERVERS, Chosen, Options, Retries, parse
+from tidelog_spark.options import Chosen, Options, Retries, parse
 from tidelog_spark.payload import BadRecord
 from tidelog_spark.pruning import Pruning
 from tidelog_spark.reader import ROWS_WANTED, assemble, read_range, read_rows
 from tidelog_spark.schema import arrow_schema, row_schema
+from tidelog_spark.servers import SERVERS, Servers
 
 ORDERS = UUID(int=1).bytes
 SCHEMA = arrow_schema(row_schema(headers=True))
@@ -109,7 +110,7 @@ class _FakeCluster:
 
 
 def _read(fake: _FakeCluster, piece: Range, *, fail: bool = True) -> list[pa.RecordBatch]:
-    options = Options(("a:1",), Chosen(("orders",)), fail_on_data_loss=fail)
+    options = Options(Servers(("a:1",)), Chosen(("orders",)), fail_on_data_loss=fail)
     return list(read_range(cast(Cluster, fake), piece, SCHEMA, options))
 
 

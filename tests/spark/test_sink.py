@@ -14,7 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from support.trio import Trio
 from tidelog import blocking
 from tidelog_spark.failures import sentence_of
-from tidelog_spark.options import SERVERS
+from tidelog_spark.servers import SERVERS
 
 Write = Callable[..., None]
 

@@ -20,9 +20,10 @@ from support.trio import Trio
 from tidelog import blocking
 from tidelog.errors import InvalidRequest, LogTruncated, OffsetOutOfRange, StreamNotFound, Unavailable
 from tidelog_spark import cluster
-from tidelog_spark.options import SERVERS, parse_batch, parse_stream
+from tidelog_spark.options import parse_batch, parse_stream
 from tidelog_spark.reader import Split
 from tidelog_spark.schema import row_schema
+from tidelog_spark.servers import SERVERS
 from tidelog_spark.source import TidelogReader
 from tidelog_spark.stream import TidelogStreamReader
 

@@ -15,7 +15,7 @@ from spark.samples import offsets, send
 from support.trio import Trio
 from tidelog import blocking
 from tidelog_spark.failures import sentence_of
-from tidelog_spark.options import SERVERS
+from tidelog_spark.servers import SERVERS
 
 # The first test to ask for a session waits for its Java process as well.
 pytestmark = pytest.mark.timeout(300)

@@ -14,15 +14,16 @@ from tidelog import blocking
 from tidelog.errors import LogTruncated
 from tidelog.testing import BlockingFakeCluster, blocking_cluster
 from tidelog_spark import cluster
-from tidelog_spark.options import SERVERS, parse_stream
+from tidelog_spark.options import parse_stream
 from tidelog_spark.schema import row_schema
+from tidelog_spark.servers import SERVERS
 from tidelog_spark.stream import TidelogStreamReader
 
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[BlockingFakeCluster]:
     with blocking_cluster(3) as made:
-        monkeypatch.setattr(blocking, "connect", lambda *_: made.connect())
+        monkeypatch.setattr(blocking, "connect", lambda *_, **__: made.connect())
         yield made
         cluster.close_all()
 

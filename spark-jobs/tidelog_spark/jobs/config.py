@@ -24,7 +24,8 @@ from pydantic.alias_generators import to_camel
 
 from tidelog_spark.lake.folders import Time
 from tidelog_spark.lake.stores import split_url
-from tidelog_spark.options import SERVERS, parse_stream
+from tidelog_spark.options import parse_stream
+from tidelog_spark.servers import SERVERS
 
 INTERVAL_SECONDS_MAX: Final = 86_400.0
 """The longest time between two micro-batches."""

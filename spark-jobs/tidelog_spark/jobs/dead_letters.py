@@ -13,8 +13,8 @@ from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
 
 from tidelog.errors import InvalidRequest, TidelogError
-from tidelog_spark.options import SERVERS
 from tidelog_spark.payload import BAD_RECORD
+from tidelog_spark.servers import SERVERS
 
 ORIGIN: Final = ("stream", "partition", "offset")
 """The columns that say where a bad record is. They become headers, with the reason."""

@@ -14,9 +14,6 @@ Row = tuple[Any, ...]
 
 PLACE = ("partition", "offset")
 
-ONE_BROKER = "{first}"
-"""In an option it stands for the address of one of the three brokers."""
-
 
 @dataclass(frozen=True, slots=True)
 class Good:

@@ -7,15 +7,15 @@ from pyspark.sql import SparkSession
 
 from spark.behaviour import streams
 from spark.behaviour.engines import ByCalls, Engine, InSpark
-from support.trio import Trio
+from spark.brokers import Brokers
 from tidelog import blocking
 
 
 @pytest.fixture(scope="session")
-def servers(brokers: Trio, log: blocking.Client) -> str:
+def servers(brokers: Brokers, log: blocking.Client) -> Brokers:
     """The brokers, which have the streams of the table."""
     streams.make(log)
-    return brokers.address
+    return brokers
 
 
 @pytest.fixture(params=["calls", pytest.param("spark", marks=pytest.mark.long)])

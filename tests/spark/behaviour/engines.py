@@ -15,9 +15,10 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
 
-from spark.behaviour.case import ONE_BROKER, PLACE, Bad, Good, Row
-from tidelog_spark.options import SERVERS
+from spark.behaviour.case import PLACE, Bad, Good, Row
+from spark.brokers import Brokers
 from tidelog_spark.reader import Split
+from tidelog_spark.servers import SERVERS
 from tidelog_spark.source import TidelogDataSource, TidelogReader
 from tidelog_spark.stream import TidelogStreamReader
 
@@ -146,27 +147,26 @@ def _field(row: Mapping[str, Any], expression: str) -> Any:
     return found if inner == expression or found is None else int(found.timestamp() * 1000)
 
 
-def run(engine: Engine, case: Good, servers: str) -> Result:
+def run(engine: Engine, case: Good, brokers: Brokers) -> Result:
     """Runs a case against the brokers."""
-    given = completed(case.options, servers)
+    given = completed(case.options, brokers)
     if case.batches is None:
         return engine.batch(given, case.select)
     return engine.stream({"startingOffsets": "earliest", **given}, case.select)
 
 
-def fail(engine: Engine, case: Bad, servers: str) -> None:
+def fail(engine: Engine, case: Bad, brokers: Brokers) -> None:
     """Runs a case that must raise."""
-    given = completed(case.options, servers)
+    given = completed(case.options, brokers)
     if case.streaming:
         engine.stream({"startingOffsets": "earliest", **given}, PLACE)
     else:
         engine.batch(given, PLACE)
 
 
-def completed(options: Mapping[str, str], servers: str) -> dict[str, str]:
+def completed(options: Mapping[str, str], brokers: Brokers) -> dict[str, str]:
     """The options with those that every read needs."""
-    given = {SERVERS: servers, **options}
-    given[SERVERS] = given[SERVERS].replace(ONE_BROKER, servers.split(",")[0])
+    given = brokers.filled({SERVERS: brokers.address, **options})
     if not any(name in given for name in ("subscribe", "subscribePattern", "assign")):
         given["subscribe"] = "orders"
     return given

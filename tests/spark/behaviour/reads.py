@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 
-from spark.behaviour.case import ONE_BROKER, Bad, Case, Good, Row, Table, at
+from spark.behaviour.case import Bad, Case, Good, Row, Table, at
 from spark.behaviour.streams import BEGIN_MS, MINUTE_MS
-from tidelog_spark.options import NAMES, SERVERS
+from spark.behaviour.tls_files import TLS_OPTIONS
+from spark.brokers import ONE_BROKER
+from tidelog_spark.options import NAMES
+from tidelog_spark.servers import SERVERS
 
 ALL: list[Row] = [*at(0, *range(10)), *at(1, *range(4))]
 _WAYS = (
@@ -65,6 +68,7 @@ READS: Table = {
         ],
         elsewhere="behaviour/test_faults.py::test_brokers_that_are_not_there_are_named",
     ),
+    **TLS_OPTIONS,
     "subscribe": Case(
         good=[
             Good({"subscribe": "orders , trimmed,orders"}, [("orders",)] * 14 + [("trimmed",)] * 2,

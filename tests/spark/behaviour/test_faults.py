@@ -19,7 +19,7 @@ from support.waiting import wait_until
 from tidelog import blocking
 from tidelog.errors import TidelogError
 from tidelog_spark.failures import sentence_of
-from tidelog_spark.options import SERVERS
+from tidelog_spark.servers import SERVERS
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 

@@ -13,8 +13,8 @@ from spark.samples import send
 from support.trio import Trio
 from tidelog import blocking
 from tidelog_spark.failures import sentence_of
-from tidelog_spark.options import SERVERS
 from tidelog_spark.reader import Split
+from tidelog_spark.servers import SERVERS
 from tidelog_spark.source import TidelogDataSource
 
 pytestmark = pytest.mark.timeout(300)

@@ -8,6 +8,7 @@ from spark.behaviour.case import Bad, Good
 from spark.behaviour.engines import Engine, fail, run
 from spark.behaviour.reads import FOREIGN, READS
 from spark.behaviour.typed_values import TYPED_VALUES
+from spark.brokers import Brokers
 from tidelog_spark.failures import sentence_of
 
 # The first test to ask for a session waits for its Java process as well.
@@ -33,7 +34,7 @@ def _bad() -> list[object]:
 
 
 @pytest.mark.parametrize("case", _good())
-def test_a_good_value_has_its_effect(case: Good, engine: Engine, servers: str) -> None:
+def test_a_good_value_has_its_effect(case: Good, engine: Engine, servers: Brokers) -> None:
     result = run(engine, case, servers)
 
     if case.found is not None:
@@ -47,7 +48,7 @@ def test_a_good_value_has_its_effect(case: Good, engine: Engine, servers: str) -
 
 
 @pytest.mark.parametrize("case", _bad())
-def test_a_bad_value_is_refused_with_its_sentence(case: Bad, engine: Engine, servers: str) -> None:
+def test_a_bad_value_is_refused_with_its_sentence(case: Bad, engine: Engine, servers: Brokers) -> None:
     with pytest.raises(Exception) as failure:
         fail(engine, case, servers)
 

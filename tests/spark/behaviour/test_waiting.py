@@ -12,7 +12,7 @@ from spark.samples import send
 from support.trio import Trio
 from support.waiting import wait_until
 from tidelog import blocking
-from tidelog_spark.options import SERVERS
+from tidelog_spark.servers import SERVERS
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 

@@ -17,13 +17,13 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from spark.behaviour.case import Bad, Written
 from spark.behaviour.writes import FOREIGN, WRITES
-from support.trio import Trio
+from spark.brokers import Brokers
 from tidelog import blocking
 from tidelog.errors import FencedProducer, UnknownProducer
 from tidelog.records import BatchHeader
 from tidelog_spark import sink
 from tidelog_spark.failures import sentence_of
-from tidelog_spark.options import SERVERS
+from tidelog_spark.servers import SERVERS
 from tidelog_spark.source import TidelogDataSource
 
 pytestmark = pytest.mark.timeout(300)
@@ -43,12 +43,12 @@ Write = Callable[[Mapping[str, str], bool], None]
     ],
 )
 def test_a_good_value_of_a_write_has_its_effect(
-    case: Written, spark: SparkSession, brokers: Trio, log: blocking.Client, stream: Callable[..., str]
+    case: Written, spark: SparkSession, brokers: Brokers, log: blocking.Client, stream: Callable[..., str]
 ) -> None:
     name = stream()
     rows = spark.range(100).selectExpr("cast(id as string) as value").coalesce(1)
     for _ in range(case.times):
-        options = {SERVERS: brokers.address, "stream": name, **case.options}
+        options = brokers.filled({SERVERS: brokers.address, "stream": name, **case.options})
         rows.write.format("tidelog").options(**options).mode("append").save()
 
     found = [int(record.value or b"") for record in log.reader(name, follow=False)]
@@ -56,7 +56,7 @@ def test_a_good_value_of_a_write_has_its_effect(
     assert _first_header(brokers, log, name).compression == case.compression
 
 
-def _first_header(brokers: Trio, log: blocking.Client, name: str) -> BatchHeader:
+def _first_header(brokers: Brokers, log: blocking.Client, name: str) -> BatchHeader:
     """The header of the first batch in the file of the leader."""
     leader = log.describe_stream(name).partitions[0].leader
     assert leader is not None
@@ -65,16 +65,16 @@ def _first_header(brokers: Trio, log: blocking.Client, name: str) -> BatchHeader
 
 
 @pytest.fixture(params=["calls", pytest.param("spark", marks=pytest.mark.long)])
-def write(request: pytest.FixtureRequest, spark: SparkSession, brokers: Trio, tmp_path: Path) -> Write:
+def write(request: pytest.FixtureRequest, spark: SparkSession, brokers: Brokers, tmp_path: Path) -> Write:
     """Begins a write: a batch, or (True) a streaming query."""
 
     def by_calls(options: Mapping[str, str], streaming: bool) -> None:
         schema = spark.range(1).selectExpr("cast(id as string) as value").schema
-        source = TidelogDataSource(CaseInsensitiveDict({SERVERS: brokers.address, **options}))
+        source = TidelogDataSource(CaseInsensitiveDict(brokers.filled({SERVERS: brokers.address, **options})))
         (source.streamWriter if streaming else source.writer)(schema, False)
 
     def in_spark(options: Mapping[str, str], streaming: bool) -> None:
-        given = {SERVERS: brokers.address, **options}
+        given = brokers.filled({SERVERS: brokers.address, **options})
         if not streaming:
             rows = spark.range(1).selectExpr("cast(id as string) as value")
             rows.write.format("tidelog").options(**given).mode("append").save()
@@ -112,7 +112,7 @@ def test_a_bad_value_of_a_write_is_refused_with_its_sentence(
 @pytest.mark.parametrize("ends", ["commit", "abort"])
 def test_a_late_attempt_of_a_write_that_has_ended_writes_nothing(
     ends: str,
-    brokers: Trio,
+    brokers: Brokers,
     log: blocking.Client,
     stream: Callable[..., str],
     monkeypatch: pytest.MonkeyPatch,

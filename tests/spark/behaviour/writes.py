@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from spark.behaviour.case import Bad, Case, Table, Written
+from spark.behaviour.tls_files import TLS_OPTIONS_OF_WRITES
 from tidelog.model.names import SINK_NAME_RULE
-from tidelog_spark.options import SERVERS
+from tidelog_spark.servers import SERVERS
 from tidelog_spark.sink_options import NAMES
 
 _TOGETHER = (
@@ -23,6 +24,7 @@ WRITES: Table = {
             )
         ],
     ),
+    **TLS_OPTIONS_OF_WRITES,
     "stream": Case(
         good=[Written({})],
         bad=[

@@ -23,7 +23,7 @@ from tidelog_spark.jobs.sessions import store_of
 from tidelog_spark.jobs.stopping import Stop
 from tidelog_spark.jobs.targets import check_target
 from tidelog_spark.lake.stores import folder_at
-from tidelog_spark.options import SERVERS
+from tidelog_spark.servers import SERVERS
 
 NAME: Final = "tidelog-aggregate"
 """Of the query, and of the program in Spark."""
