@@ -75,9 +75,15 @@ class FeatureNotImplemented(InvalidRequest):
 
 
 class Unauthenticated(TidelogError):
-    """The broker does not know who asks: the certificate of the client is trusted no more."""
+    """The client has shown no credentials, or credentials that are not valid, or not any more (A2, A3)."""
 
     code = "UNAUTHENTICATED"
+
+
+class PermissionDenied(TidelogError):
+    """The principal may not do this (A4). The answer is the same whether the stream exists or not (A8)."""
+
+    code = "PERMISSION_DENIED"
 
 
 # --- The stream or partition in the request does not exist, or has changed.

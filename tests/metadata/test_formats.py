@@ -8,10 +8,12 @@ import msgspec
 import pytest
 
 from metadata.samples import CLUSTER, applied, created, identifier, quorum_cluster, registered, solo_cluster
-from tidelog.model import StreamConfig
+from tidelog.model import AclRule, Operation, Resource, StreamConfig
 from tidelog_broker.core.metadata.commands import (
+    AddToken,
     AllocateProducerIds,
     AlterStream,
+    ChangeAcl,
     ChangeBroker,
     ChangePartitions,
     CloseSink,
@@ -23,6 +25,7 @@ from tidelog_broker.core.metadata.commands import (
     PartitionChange,
     RaiseFeatureLevel,
     RecoverCluster,
+    RemoveToken,
     ReplicaName,
     ReplicasLost,
     Suspect,
@@ -34,6 +37,10 @@ from tidelog_broker.core.metadata.delta import ImageDelta, delta_between
 from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.core.metadata.snapshot import decode_image, encode_image
 from tidelog_broker.errors import DataDirectoryError
+
+RULE = AclRule(
+    principal="user:ann", operation=Operation.PRODUCE, resource=Resource.STREAM, name="orders", prefix=True
+)
 
 EVERY_COMMAND: list[Command] = [
     FormatCluster(CLUSTER),
@@ -66,6 +73,9 @@ EVERY_COMMAND: list[Command] = [
     UnregisterBroker(1, (PartitionChange(identifier(1), 0, leader=2),)),
     ReplicasLost(1, identifier(5), (ReplicaName(identifier(1), 0),)),
     RecoverCluster(identifier(9), 1 << 20, 1 << 32),
+    ChangeAcl((RULE,), (dataclasses.replace(RULE, deny=True),)),
+    AddToken(bytes(32), "user:ann", 5, 9, "laptop"),
+    RemoveToken(bytes(32)),
 ]
 
 

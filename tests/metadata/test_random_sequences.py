@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from metadata.samples import CLUSTER, LISTENERS, applied, identifier
 from tidelog.errors import TidelogError
-from tidelog.model import StreamSettings
+from tidelog.model import AclRule, Operation, Resource, StreamSettings
 from tidelog_broker.core.metadata.apply import apply, share_of
 from tidelog_broker.core.metadata.commands import (
     FEATURE_LEVEL,
@@ -30,7 +30,7 @@ from tidelog_broker.core.metadata.controller.liveness import Sessions
 from tidelog_broker.core.metadata.controller.registration import Registration
 from tidelog_broker.core.metadata.controller.reports import Evidence, FailureReports
 from tidelog_broker.core.metadata.controller.upkeep import Upkeep
-from tidelog_broker.core.metadata.decisions import elections, isr_changes, reassignment
+from tidelog_broker.core.metadata.decisions import access, elections, isr_changes, reassignment
 from tidelog_broker.core.metadata.decisions import streams as decide
 from tidelog_broker.core.metadata.decisions.isr_changes import IsrProposal, Member
 from tidelog_broker.core.metadata.image import ClusterImage, PartitionImage, StreamImage
@@ -56,7 +56,8 @@ class Requests:
         choices: Mapping[Callable[[], Command | None], float] = {
             self.register: 3, self.create: 2, self.alter: 2, self.delete: 0.3, self.propose: 12, self.lose: 1,
             self.fence: 1, self.stop: 1, self.cordon: 1, self.move: 2, self.cancel: 1, self.drain: 0.3,
-            self.unregister: 0.3, self.unclean: 0.5, self.preferred: 1, self.keep_up: 12,
+            self.unregister: 0.3, self.unclean: 0.5, self.preferred: 1, self.keep_up: 12, self.change_acl: 1,
+            self.token: 1,
         }  # fmt: skip
         request = self.rng.choices(list(choices), list(choices.values()))[0]
         try:
@@ -152,6 +153,28 @@ class Requests:
     def fence(self) -> Command | None:
         broker = self.broker()
         return upkeep.fence(self.image, broker) if broker in self.image.brokers else None
+
+    def change_acl(self) -> Command | None:
+        rules = [
+            AclRule(
+                principal=f"user:{self.rng.choice('abc')}",
+                operation=self.rng.choice([Operation.PRODUCE, Operation.CONSUME]),
+                resource=Resource.STREAM,
+                name=f"stream-{self.rng.randrange(3)}",
+                deny=self.rng.random() < 0.2,
+            )
+            for _ in range(self.rng.randint(1, 3))
+        ]
+        at = self.rng.randint(0, len(rules))
+        return access.change_acl(self.image, rules[:at], rules[at:])
+
+    def token(self) -> Command | None:
+        tokens = sorted(token.id for token in self.image.tokens.values())
+        if tokens and self.rng.random() < 0.4:
+            return access.remove_token(self.image, self.rng.choice(tokens))
+        return access.add_token(
+            self.image, self.rng.randbytes(32), principal=f"user:{self.rng.choice('abc')}", now_us=self.now
+        )
 
     def stop(self) -> Command | None:
         broker = self.broker()

@@ -7,6 +7,7 @@ import pytest
 from metadata.samples import CLUSTER, LISTENERS, applied, created, identifier, quorum_cluster, registered
 from tidelog.errors import InvalidRequest, Unavailable, UnsupportedVersion, VersionConflict
 from tidelog_broker.core.metadata.commands import (
+    FEATURE_LEVEL,
     ChangeBroker,
     PartitionChange,
     ReplicaName,
@@ -96,7 +97,9 @@ def test_a_broker_of_another_cluster_is_refused() -> None:
         registration.register(cluster(), of(0, cluster_id=b"x" * 16), Sessions(), 0)
 
 
-@pytest.mark.parametrize(("levels", "advice"), [((4, 5), "an earlier"), ((0, 0), "a later")])
+@pytest.mark.parametrize(
+    ("levels", "advice"), [((FEATURE_LEVEL + 1, FEATURE_LEVEL + 2), "an earlier"), ((0, 0), "a later")]
+)
 def test_software_that_does_not_know_the_clusters_level_is_refused(
     levels: tuple[int, int], advice: str
 ) -> None:

@@ -5,6 +5,7 @@ What does not: `wire` turns these values into protobuf messages and back; `place
 brokers of replicas. Import the names from here.
 
 - `configuration` the settings of a stream, with their bounds
+- `access`        principals, rules, tokens
 - `names`         names of streams, the subjects they record, their labels and owners
 - `identifiers`   the 16 bytes that identify a stream, a cluster, or a run of a broker
 - `descriptions`  a cluster and its parts, as brokers describe them
@@ -15,6 +16,7 @@ brokers of replicas. Import the names from here.
 - `pipeline_order` the order of batches that are sent without waiting
 """
 
+from tidelog.model.access import AclRule, Operation, Resource, TokenDescription
 from tidelog.model.configuration import (
     DAY_MS,
     REPLICATION_FACTOR_MAX,
@@ -55,6 +57,7 @@ __all__ = [
     "DAY_MS",
     "OFFSET_MAX",
     "REPLICATION_FACTOR_MAX",
+    "AclRule",
     "AfterBytes",
     "BrokerDescription",
     "BrokerStanding",
@@ -66,6 +69,7 @@ __all__ = [
     "Headers",
     "Listener",
     "NatsAck",
+    "Operation",
     "PartitionDescription",
     "PartitionStanding",
     "PartitionVersion",
@@ -75,12 +79,14 @@ __all__ = [
     "Receipt",
     "Record",
     "ReplicaDescription",
+    "Resource",
     "Retention",
     "StopAnswer",
     "StopHindrance",
     "StreamConfig",
     "StreamDescription",
     "StreamSettings",
+    "TokenDescription",
     "id_bytes",
     "id_text",
     "validate_config",

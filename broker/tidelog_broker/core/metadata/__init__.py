@@ -15,6 +15,7 @@ From an entry to the next image; no entry is refused
 - `partition_change` one change of one partition
 - `replication_factor` the replication factor follows the replicas
 - `eligibility` which replicas hold everything committed (R6)
+- `permissions` what the rules allow (A4)
 - `feature_levels` what all brokers understand, and when it grows
 
 From a request, or a moment, to an entry; everything that is wrong is refused

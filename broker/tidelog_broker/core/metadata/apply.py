@@ -15,8 +15,10 @@ from msgspec.structs import replace
 
 from tidelog_broker.core.metadata import eligibility, membership
 from tidelog_broker.core.metadata.commands import (
+    AddToken,
     AllocateProducerIds,
     AlterStream,
+    ChangeAcl,
     ChangeBroker,
     ChangePartitions,
     CloseSink,
@@ -30,6 +32,7 @@ from tidelog_broker.core.metadata.commands import (
     RaiseFeatureLevel,
     RecoverCluster,
     RegisterBroker,
+    RemoveToken,
     ReplicasLost,
     SetThrottle,
     UnregisterBroker,
@@ -40,8 +43,10 @@ from tidelog_broker.core.metadata.image import (
     Share,
     SinkImage,
     StreamImage,
+    TokenImage,
 )
 from tidelog_broker.core.metadata.partition_change import after_change
+from tidelog_broker.core.metadata.permissions import sorted_rules
 from tidelog_broker.core.metadata.replication_factor import with_factor
 
 
@@ -74,6 +79,13 @@ def apply(image: ClusterImage, command: Command, index: int) -> ClusterImage:
             after = _forget_sink(image, command.name)
         case SetThrottle():
             after = replace(image, throttle_bytes_per_second=command.bytes_per_second)
+        case ChangeAcl():
+            after = _change_acl(image, command)
+        case AddToken():
+            after = _add_token(image, command)
+        case RemoveToken():
+            tokens = image.tokens.remove(command.hash) if command.hash in image.tokens else image.tokens
+            after = replace(image, tokens=tokens)
         case ChangePartitions():
             after = _change_partitions(image, command.changes)
         case RecoverCluster():
@@ -152,6 +164,25 @@ def _forget_sink(image: ClusterImage, name: str) -> ClusterImage:
         return image
     names = {number: other for number, other in image.sink_names.items() if number != sink.number}
     return replace(image, sinks=image.sinks.remove(name), sink_names=names)
+
+
+def _change_acl(image: ClusterImage, command: ChangeAcl) -> ClusterImage:
+    removed = dict.fromkeys(command.removed)
+    kept = (rule for rule in image.acl if rule not in removed)
+    return replace(image, acl=sorted_rules([*kept, *command.added]))
+
+
+def _add_token(image: ClusterImage, command: AddToken) -> ClusterImage:
+    if command.hash in image.tokens:
+        return image
+    token = TokenImage(
+        hash=command.hash,
+        principal=command.principal,
+        created_us=command.created_us,
+        expires_us=command.expires_us,
+        note=command.note,
+    )
+    return replace(image, tokens=image.tokens.set(command.hash, token))
 
 
 def _register_broker(image: ClusterImage, command: RegisterBroker, index: int) -> ClusterImage:

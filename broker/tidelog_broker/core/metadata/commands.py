@@ -14,10 +14,11 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from tidelog.model import Listener, StreamConfig
+from tidelog.model.access import AclRule
 from tidelog_broker.core.metadata.image import Vote
 from tidelog_broker.errors import DataDirectoryError
 
-FEATURE_LEVEL = 3
+FEATURE_LEVEL = 4
 """The newest level that this software understands (`feature_levels`)."""
 
 
@@ -211,6 +212,31 @@ class SetThrottle(msgspec.Struct, frozen=True, omit_defaults=True, tag="throttle
     """From one broker to another; 0: the setting of each broker."""
 
 
+class ChangeAcl(msgspec.Struct, frozen=True, omit_defaults=True, tag="acl"):
+    """Adds and removes rules (A4); a rule that is there is not added again."""
+
+    added: tuple[AclRule, ...] = ()
+    removed: tuple[AclRule, ...] = ()
+
+
+class AddToken(msgspec.Struct, frozen=True, omit_defaults=True, tag="token"):
+    """A token of a principal; ignored if it exists."""
+
+    hash: bytes
+    """The SHA-256 of the token. The token itself is in no file of a broker."""
+    principal: str
+    created_us: int
+    expires_us: int = 0
+    """0: never."""
+    note: str = ""
+
+
+class RemoveToken(msgspec.Struct, frozen=True, omit_defaults=True, tag="token-"):
+    """Withdraws a token."""
+
+    hash: bytes
+
+
 class ChangePartitions(msgspec.Struct, frozen=True, omit_defaults=True, tag="partitions"):
     """Elections and changes of ISRs and replicas; one entry for thousands of partitions (M4)."""
 
@@ -247,6 +273,9 @@ Command: TypeAlias = (
     | OpenSink
     | CloseSink
     | SetThrottle
+    | ChangeAcl
+    | AddToken
+    | RemoveToken
     | ChangePartitions
     | RecoverCluster
 )

@@ -23,6 +23,9 @@ flushed or only written (R17)."""
 SINKS: Final = 3
 """From this level on, the image has sinks, and batches of sinks are written (S1)."""
 
+ACCESS: Final = 4
+"""From this level on, the image has rules (A4) and tokens (A1)."""
+
 
 class FeatureLevels:
     """The levels that the brokers reported."""

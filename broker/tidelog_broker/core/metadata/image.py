@@ -7,7 +7,7 @@ changed in place, dicts included.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -19,7 +19,10 @@ from tidelog.model import (
     StreamDescription,
     id_text,
 )
+from tidelog.model.access import AclRule, TokenDescription
 from tidelog_broker.core.metadata.persistent import PersistentMap
+
+TOKEN_ID_BYTES: Final = 8
 
 
 class BrokerState(StrEnum):
@@ -224,6 +227,32 @@ class SinkImage(msgspec.Struct, frozen=True, omit_defaults=True):
     """It writes one batch only, and may be forgotten after that."""
 
 
+class TokenImage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A token of a principal (A1)."""
+
+    hash: bytes
+    """Its SHA-256."""
+    principal: str
+    created_us: int
+    expires_us: int = 0
+    """0: never."""
+    note: str = ""
+
+    @property
+    def id(self) -> str:
+        """Names it to administrators; nobody can guess the token from it."""
+        return self.hash[:TOKEN_ID_BYTES].hex()
+
+    def describe(self) -> TokenDescription:
+        return TokenDescription(
+            token_id=self.id,
+            principal=self.principal,
+            created_us=self.created_us,
+            expires_us=self.expires_us,
+            note=self.note,
+        )
+
+
 class Share(NamedTuple):
     """How many replicas and leaderships one broker has."""
 
@@ -257,6 +286,10 @@ class ClusterImage(msgspec.Struct, frozen=True):
     sink_names: dict[int, str] = {}
     """By number; derived from `sinks`."""
     next_sink_number: int = 1
+    acl: tuple[AclRule, ...] = ()
+    """In the order of lists, each once (`permissions.sorted_rules`)."""
+    tokens: PersistentMap[bytes, TokenImage] = msgspec.field(default_factory=PersistentMap)
+    """By hash."""
 
     def __repr__(self) -> str:
         return (

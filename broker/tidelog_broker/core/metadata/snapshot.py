@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import msgspec
 
+from tidelog.model.access import AclRule
 from tidelog_broker.core.metadata.apply import share_of
-from tidelog_broker.core.metadata.image import BrokerImage, ClusterImage, SinkImage, StreamImage
+from tidelog_broker.core.metadata.image import BrokerImage, ClusterImage, SinkImage, StreamImage, TokenImage
 from tidelog_broker.core.metadata.persistent import PersistentMap
 from tidelog_broker.errors import DataDirectoryError
 
@@ -25,6 +26,8 @@ class _Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     throttle_bytes_per_second: int = 0
     sinks: list[SinkImage] = []
     next_sink_number: int = 1
+    acl: tuple[AclRule, ...] = ()
+    tokens: list[TokenImage] = []
 
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
@@ -43,6 +46,8 @@ def encode_image(image: ClusterImage) -> bytes:
             throttle_bytes_per_second=image.throttle_bytes_per_second,
             sinks=sorted(image.sinks.values(), key=lambda sink: sink.number),
             next_sink_number=image.next_sink_number,
+            acl=image.acl,
+            tokens=sorted(image.tokens.values(), key=lambda token: token.hash),
         )
     )
 
@@ -70,4 +75,6 @@ def decode_image(data: bytes) -> ClusterImage:
         sinks=PersistentMap.of({sink.name: sink for sink in found.sinks}),
         sink_names={sink.number: sink.name for sink in found.sinks},
         next_sink_number=found.next_sink_number,
+        acl=found.acl,
+        tokens=PersistentMap.of({token.hash: token for token in found.tokens}),
     )

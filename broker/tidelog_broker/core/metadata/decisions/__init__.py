@@ -4,6 +4,7 @@ What belongs here: pure functions that refuse everything that is wrong; `apply` 
 what one controller remembers between two decisions (`core.metadata.controller`).
 
 - `streams`      creating, changing and deleting streams; producer ids
+- `access`       rules and tokens (A1, A4)
 - `sinks`        sinks, their runs and batches (S3)
 - `placing`      where new partitions go
 - `elections`    which broker leads a partition (R6)

@@ -99,8 +99,8 @@ def close_sink(image: ClusterImage, name: str, *, run: int) -> CloseSink | None:
 def _check_known(known: SinkImage, run: int, batch_id: int, stream_id: bytes) -> None:
     if known.stream_id != stream_id:
         raise InvalidRequest(
-            f"sink {known.name!r} writes to the stream with id {known.stream_id.hex()}, not to "
-            f"{stream_id.hex()}; use another sinkId for another stream"
+            f"sink {known.name!r} writes to another stream than {stream_id.hex()}; use another sinkId for "
+            "another stream"
         )
     if run < known.run:
         raise _over(known, run)
