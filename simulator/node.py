@@ -283,6 +283,7 @@ class Node:
             broker_id=self.id,
             listeners=[f"internal={host_of(self.id)}:{CLIENT_PORT}"],
             http="",
+            insecure=True,
             peer_listener=f"{host_of(self.id)}:{PEER_PORT}",
             seeds=",".join(f"{host_of(seed)}:{PEER_PORT}" for seed in self.settings.seeds),
             voters=self.settings.voters,

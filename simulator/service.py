@@ -52,7 +52,7 @@ class Service:
         host = host_of(self.assembly.directory.broker_id)
         try:
             await self.assembly.start([Listener("internal", host, CLIENT_PORT)])
-            self._rpc_server = RpcServer(self.assembly.services, self._observer)
+            self._rpc_server = RpcServer(self.assembly.services, self.assembly.access_control, self._observer)
             await self._rpc_server.start(host, CLIENT_PORT)
             self.serving = True
         except BaseException:

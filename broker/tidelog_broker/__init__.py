@@ -3,7 +3,8 @@
 From the outside in; each package imports only those below it (`make check`):
 
 - `__main__`, `service`, `assembly`, `opening`, `platform`  a process: its start, its parts, its end
-- `encryption`     the TLS that the settings ask for
+- `encryption`, `trust`  the TLS, and the authentication, that the settings ask for
+- `identity`       who calls
 - `prepare_stop`   the command that a pod runs before it stops
 - `config`, `listener_addresses`  the settings
 - `api`, `nats`    doors: requests of clients, and messages of NATS

@@ -20,6 +20,7 @@ import structlog
 from google.protobuf.descriptor import ServiceDescriptor
 
 from tidelog.model import Listener
+from tidelog_broker.api.access_service import AccessService
 from tidelog_broker.api.admin_service import AdminService
 from tidelog_broker.api.log_service import LogService
 from tidelog_broker.api.metadata_service import MetadataService
@@ -48,8 +49,9 @@ from tidelog_broker.storage.directory.data_directory import DataDirectory
 from tidelog_broker.storage.directory.store import LogStore
 from tidelog_broker.storage.files.protocol import Volume
 from tidelog_broker.tls.credentials import Credentials
+from tidelog_broker.trust import access_control_of, check_exposure
 from tidelog_broker.upkeep.maintenance import MaintenanceLimits
-from tidelog_proto import admin_pb2, log_pb2, metadata_pb2
+from tidelog_proto import access_pb2, admin_pb2, log_pb2, metadata_pb2
 
 log = structlog.get_logger(__name__)
 
@@ -59,6 +61,7 @@ async def open_assembly(settings: Settings, platform: Platform) -> Assembly:
 
     Waits for a seed if it has to. Raises `BrokerError` or OSError.
     """
+    check_exposure(settings)
     encryption = encryption_of(settings)
     metadata_thread = platform.threads(1, "tidelog-metadata")
     directory = await open_data_directory(settings, platform, metadata_thread, encryption.peers)
@@ -144,13 +147,25 @@ class Assembly:
             make_threads=platform.threads,
             tls_files=encryption.files,
         )
+        self.access_control = access_control_of(
+            settings,
+            encryption.clients.get("mutual"),
+            lambda: controller.image,
+            platform.clock,
+            platform.threads,
+            data_directory=Path(directory.path),
+            broker_id=directory.broker_id,
+        )
+        controller.watch(self.access_control.authorization.image_changed)
         self._admin = AdminService(broker, controller, platform.new_id)
         self._log = LogService(broker, controller)
+        self._access = AccessService(broker, controller, self.access_control)
         self.handing_over = HandingOver(broker.partitions, controller.session.report_settled)
         self.services: Sequence[tuple[ServiceDescriptor, object]] = (
             (metadata_pb2.DESCRIPTOR.services_by_name["Metadata"], MetadataService(controller)),
             (log_pb2.DESCRIPTOR.services_by_name["Log"], self._log),
             (admin_pb2.DESCRIPTOR.services_by_name["Admin"], self._admin),
+            (access_pb2.DESCRIPTOR.services_by_name["Access"], self._access),
         )
 
     def __repr__(self) -> str:
@@ -264,8 +279,9 @@ class Assembly:
             self.broker.links.refused(broker)
 
     async def serve_call(self, rpc: str, request: bytes) -> bytes:
-        if rpc in self._log.forwarding:
-            return await self._log.forwarding.serve_call(rpc, request)
+        for forwarding in (self._log.forwarding, self._access.forwarding):
+            if rpc in forwarding:
+                return await forwarding.serve_call(rpc, request)
         return await self._admin.serve_call(rpc, request)
 
     # --- what it shows

@@ -5,6 +5,7 @@ Neighbours: `config.checks` checks settings with it, `service` and `assembly` bi
 
 from __future__ import annotations
 
+from ipaddress import ip_address
 from typing import Final, Literal, NamedTuple, get_args
 
 PORT_MAX: Final = 65535
@@ -71,6 +72,17 @@ def _tls_of(spec: str) -> tuple[str, ListenerTls]:
         if tls == known:
             return rest, known
     raise ValueError(f"{spec!r}: '?{options}' is not known; write ?tls=server, ?tls=mutual or ?tls=off")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only processes of this machine reach an address of this host."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        # A name may stand for any address.
+        return False
 
 
 def parse_http(spec: str) -> tuple[str, int, ListenerTls]:

@@ -17,6 +17,7 @@ import grpc
 from tidelog_broker.config.settings import Settings
 from tidelog_broker.encryption import files_for_clients
 from tidelog_broker.errors import BrokerError
+from tidelog_broker.identity.local_token import read_local_token
 from tidelog_broker.listener_addresses import ListenerSpec, parse_listen
 from tidelog_proto import admin_pb2, admin_pb2_grpc, metadata_pb2, metadata_pb2_grpc
 
@@ -47,10 +48,11 @@ def prepare_stop(settings: Settings, seconds: int) -> Outcome:
     target = target_of(listener)
     request = admin_pb2.PrepareStopRequest(broker_id=settings.broker_id, timeout_ms=seconds * 1000)
     with _channel(settings, listener, target) as channel:
+        credentials = _credentials(settings)
         try:
             # A port may be bound long before a broker serves there.
             metadata_pb2_grpc.MetadataStub(channel).Resolve(
-                metadata_pb2.ResolveRequest(), timeout=THERE_SECONDS_MAX
+                metadata_pb2.ResolveRequest(), timeout=THERE_SECONDS_MAX, metadata=credentials
             )
         except grpc.RpcError as error:
             return Outcome(
@@ -59,7 +61,7 @@ def prepare_stop(settings: Settings, seconds: int) -> Outcome:
             )
         try:
             answer = admin_pb2_grpc.AdminStub(channel).PrepareStop(
-                request, timeout=seconds + LATE_SECONDS_MAX
+                request, timeout=seconds + LATE_SECONDS_MAX, metadata=credentials
             )
         except grpc.RpcError as error:
             return Outcome(False, f"the broker at {target} could not prepare its stop: {_reason(error)}")
@@ -95,6 +97,13 @@ def _channel(settings: Settings, listener: ListenerSpec, target: str) -> grpc.Ch
     # The certificate names the host that clients are told, not the address for this machine.
     name = (("grpc.ssl_target_name_override", listener.shown_host),)
     return grpc.secure_channel(target, credentials, options=(*CHANNEL_OPTIONS, *name))
+
+
+def _credentials(settings: Settings) -> tuple[tuple[str, str], ...]:
+    """With authentication the command calls as the broker itself."""
+    if settings.authentication == "off":
+        return ()
+    return (("authorization", f"Bearer {read_local_token(settings.data_dir)}"),)
 
 
 def _from_here(host: str) -> str:

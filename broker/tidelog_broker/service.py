@@ -90,6 +90,7 @@ class Service:
             client_calls_max=settings.client_calls_max,
             message_bytes_max=settings.message_bytes_max,
             observe=lambda rpc, code: metrics.calls.labels(rpc, code).inc(),
+            control=assembly.access_control,
             tls=assembly.encryption.clients,
         )
         # Addresses first: an address that is in use must not cost the clean-stop mark.
@@ -119,6 +120,7 @@ class Service:
                 state=self.assembly.state,
                 connections_max=self._settings.http_connections_max,
                 seconds_max=self._settings.http_timeout_ms / 1000,
+                control=self.assembly.access_control,
                 tls=self.assembly.encryption.clients.get(tls),
             )
         except OSError as error:

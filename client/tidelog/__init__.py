@@ -3,7 +3,7 @@
 What belongs here: the names that applications import. Begin with `connect`. Names with an underscore are not
 for applications.
 
-- `client`, `producer`, `reader`, `admin`, `cluster_admin`  the asyncio client
+- `client`, `producer`, `reader`, `admin`, `cluster_admin`, `access_admin`  the asyncio client
 - `sink`           writes the batches of a job exactly once, for the Spark sink
 - `blocking`       the same without asyncio
 - `records`, `model`, `errors`  the format, the values, the errors
@@ -13,7 +13,7 @@ for applications.
 - `cli`            the command line
 - `_producing`, `_sinking`, `_reading`, `_blocking`, `_connecting`, `_options`, `_arguments`  the parts of
 the client
-- `wire`, `cluster_wire`, `large_field`  values to messages and back
+- `wire`, `cluster_wire`, `access_wire`, `large_field`  values to messages and back
 - `wording`        lists in a sentence for users
 - `large_blocks`   keeps memory of the size of batches from the system
 - `without_pandas` keeps pyarrow from importing pandas
@@ -35,22 +35,27 @@ if TYPE_CHECKING:
     from tidelog.client import Client as Client
     from tidelog.client import connect as connect
     from tidelog.errors import TidelogError as TidelogError
+    from tidelog.model import AclRule as AclRule
     from tidelog.model import AfterBytes as AfterBytes
     from tidelog.model import Durability as Durability
+    from tidelog.model import Operation as Operation
     from tidelog.model import Position as Position
     from tidelog.model import Receipt as Receipt
     from tidelog.model import Record as Record
+    from tidelog.model import Resource as Resource
     from tidelog.model import Retention as Retention
     from tidelog.model import StreamSettings as StreamSettings
     from tidelog.producer import Producer as Producer
     from tidelog.reader import Reader as Reader
 
 _WHERE = {
+    "AclRule": "model",
     "AfterBytes": "model",
     "Client": "client",
     "ClientOptions": "_options",
     "Durability": "model",
     "FetchedBatch": "_reading.fetching",
+    "Operation": "model",
     "Position": "model",
     "Producer": "producer",
     "ProducerOptions": "_options",
@@ -58,6 +63,7 @@ _WHERE = {
     "ReaderOptions": "_options",
     "Receipt": "model",
     "Record": "model",
+    "Resource": "model",
     "Retention": "model",
     "RetryPolicy": "_connecting.retry",
     "StreamSettings": "model",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
@@ -9,6 +10,7 @@ from typing import Final, Literal
 from tidelog._arguments import check_bool, check_choice, check_int, check_number, check_str, wrong_type
 from tidelog._connecting.retry import RetryPolicy
 from tidelog._connecting.tls import Tls
+from tidelog.errors import InvalidRequest
 from tidelog.records import Compression
 from tidelog_proto import common_pb2
 
@@ -117,6 +119,11 @@ class ClientOptions:
     address belongs to something in front of the brokers, for example a load balancer."""
     tls: Tls | None = None
     """The files for connections with TLS. None: without TLS."""
+    token: str = field(default="", repr=False)
+    """The token that is sent with each call, for a cluster with authentication. Without TLS, programs on the
+    way can read it."""
+    token_file: str | os.PathLike[str] = ""
+    """The path of a file that holds the token; it is read again when it changes. Give it or `token`."""
     retry: RetryPolicy = field(default_factory=RetryPolicy)
 
     def __post_init__(self) -> None:
@@ -126,6 +133,11 @@ class ClientOptions:
         check_str("listener", self.listener)
         if self.tls is not None and not isinstance(self.tls, Tls):
             raise wrong_type("tls", self.tls, "a Tls")
+        check_str("token", self.token)
+        if not isinstance(self.token_file, str | os.PathLike):
+            raise wrong_type("token_file", self.token_file, "a path")
+        if self.token and self.token_file:
+            raise InvalidRequest("give either token or token_file", argument="token")
         _check_policy(self.retry)
 
 

@@ -14,7 +14,9 @@ from tidelog._connecting.channels import Channels
 from tidelog._connecting.hedging import first_contact
 from tidelog._connecting.metadata import Metadata
 from tidelog._connecting.tls import Credentials
+from tidelog._connecting.tokens import Token
 from tidelog._options import ClientOptions, ProducerOptions, ReaderOptions
+from tidelog.access_admin import AccessAdmin
 from tidelog.cluster_admin import ClusterAdmin
 from tidelog.errors import InvalidRequest, StreamNotFound
 from tidelog.model import Position, id_text
@@ -40,7 +42,7 @@ def connect(
     return Client(addresses, chosen)
 
 
-class Client(ClusterAdmin):
+class Client(AccessAdmin, ClusterAdmin):
     """A client of a cluster, made by `connect`. All its parts belong to one event loop."""
 
     def __init__(
@@ -59,6 +61,7 @@ class Client(ClusterAdmin):
             listener=options.listener,
             dial=dial,
             tls=None if options.tls is None else Credentials(options.tls),
+            token=Token(options.token, options.token_file) if options.token or options.token_file else None,
         )
         metadata = Metadata(channels, timeout_s=options.retry_timeout_s, policy=options.retry, rng=rng)
         super().__init__(channels, metadata, options, rng)

@@ -35,6 +35,8 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     NOT_IMPLEMENTED: _ErrorCode.ValueType  # 6
     UNAUTHENTICATED: _ErrorCode.ValueType  # 7
     """The broker does not know who asks."""
+    PERMISSION_DENIED: _ErrorCode.ValueType  # 8
+    """The broker knows who asks, and it is not allowed."""
     STREAM_NOT_FOUND: _ErrorCode.ValueType  # 20
     """What the request names is not there, or is another one by now."""
     STREAM_EXISTS: _ErrorCode.ValueType  # 21
@@ -84,6 +86,8 @@ INVALID_TIMESTAMP: ErrorCode.ValueType  # 5
 NOT_IMPLEMENTED: ErrorCode.ValueType  # 6
 UNAUTHENTICATED: ErrorCode.ValueType  # 7
 """The broker does not know who asks."""
+PERMISSION_DENIED: ErrorCode.ValueType  # 8
+"""The broker knows who asks, and it is not allowed."""
 STREAM_NOT_FOUND: ErrorCode.ValueType  # 20
 """What the request names is not there, or is another one by now."""
 STREAM_EXISTS: ErrorCode.ValueType  # 21

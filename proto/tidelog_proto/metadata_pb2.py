@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from tidelog_proto import common_pb2 as tidelog__proto_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ctidelog_proto/metadata.proto\x12\ntidelog.v1\x1a\x1atidelog_proto/common.proto\"S\n\x0eResolveRequest\x12\r\n\x05names\x18\x01 \x03(\t\x12\x14\n\x07pattern\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x10\n\x08listener\x18\x03 \x01(\tB\n\n\x08_pattern\"\xa7\x01\n\x0fResolveResponse\x12\x12\n\ncluster_id\x18\x01 \x01(\x0c\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12.\n\x07\x62rokers\x18\x03 \x03(\x0b\x32\x1d.tidelog.v1.BrokerDescription\x12.\n\x07streams\x18\x04 \x03(\x0b\x32\x1d.tidelog.v1.StreamDescription\x12\x0f\n\x07missing\x18\x05 \x03(\t\" \n\x0cWatchRequest\x12\x10\n\x08listener\x18\x01 \x01(\t\"\xb3\x01\n\rWatchResponse\x12\x12\n\ncluster_id\x18\x01 \x01(\x0c\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12\x0c\n\x04\x66ull\x18\x03 \x01(\x08\x12.\n\x07\x62rokers\x18\x04 \x03(\x0b\x32\x1d.tidelog.v1.BrokerDescription\x12.\n\x07streams\x18\x05 \x03(\x0b\x32\x1d.tidelog.v1.StreamDescription\x12\x0f\n\x07\x64\x65leted\x18\x06 \x03(\x0c\x32\x8e\x01\n\x08Metadata\x12\x42\n\x07Resolve\x12\x1a.tidelog.v1.ResolveRequest\x1a\x1b.tidelog.v1.ResolveResponse\x12>\n\x05Watch\x12\x18.tidelog.v1.WatchRequest\x1a\x19.tidelog.v1.WatchResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ctidelog_proto/metadata.proto\x12\ntidelog.v1\x1a\x1atidelog_proto/common.proto\"S\n\x0eResolveRequest\x12\r\n\x05names\x18\x01 \x03(\t\x12\x14\n\x07pattern\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x10\n\x08listener\x18\x03 \x01(\tB\n\n\x08_pattern\"\xb7\x01\n\x0fResolveResponse\x12\x12\n\ncluster_id\x18\x01 \x01(\x0c\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12.\n\x07\x62rokers\x18\x03 \x03(\x0b\x32\x1d.tidelog.v1.BrokerDescription\x12.\n\x07streams\x18\x04 \x03(\x0b\x32\x1d.tidelog.v1.StreamDescription\x12\x0f\n\x07missing\x18\x05 \x03(\t\x12\x0e\n\x06\x64\x65nied\x18\x06 \x03(\t\" \n\x0cWatchRequest\x12\x10\n\x08listener\x18\x01 \x01(\t\"\xb3\x01\n\rWatchResponse\x12\x12\n\ncluster_id\x18\x01 \x01(\x0c\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12\x0c\n\x04\x66ull\x18\x03 \x01(\x08\x12.\n\x07\x62rokers\x18\x04 \x03(\x0b\x32\x1d.tidelog.v1.BrokerDescription\x12.\n\x07streams\x18\x05 \x03(\x0b\x32\x1d.tidelog.v1.StreamDescription\x12\x0f\n\x07\x64\x65leted\x18\x06 \x03(\x0c\x32\x8e\x01\n\x08Metadata\x12\x42\n\x07Resolve\x12\x1a.tidelog.v1.ResolveRequest\x1a\x1b.tidelog.v1.ResolveResponse\x12>\n\x05Watch\x12\x18.tidelog.v1.WatchRequest\x1a\x19.tidelog.v1.WatchResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,11 +35,11 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RESOLVEREQUEST']._serialized_start=72
   _globals['_RESOLVEREQUEST']._serialized_end=155
   _globals['_RESOLVERESPONSE']._serialized_start=158
-  _globals['_RESOLVERESPONSE']._serialized_end=325
-  _globals['_WATCHREQUEST']._serialized_start=327
-  _globals['_WATCHREQUEST']._serialized_end=359
-  _globals['_WATCHRESPONSE']._serialized_start=362
-  _globals['_WATCHRESPONSE']._serialized_end=541
-  _globals['_METADATA']._serialized_start=544
-  _globals['_METADATA']._serialized_end=686
+  _globals['_RESOLVERESPONSE']._serialized_end=341
+  _globals['_WATCHREQUEST']._serialized_start=343
+  _globals['_WATCHREQUEST']._serialized_end=375
+  _globals['_WATCHRESPONSE']._serialized_start=378
+  _globals['_WATCHRESPONSE']._serialized_end=557
+  _globals['_METADATA']._serialized_start=560
+  _globals['_METADATA']._serialized_end=702
 # @@protoc_insertion_point(module_scope)

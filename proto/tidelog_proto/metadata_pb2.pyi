@@ -60,6 +60,7 @@ class ResolveResponse(_message.Message):
     BROKERS_FIELD_NUMBER: _builtins.int
     STREAMS_FIELD_NUMBER: _builtins.int
     MISSING_FIELD_NUMBER: _builtins.int
+    DENIED_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.bytes
     """UUID, 16 bytes."""
     version: _builtins.int
@@ -70,6 +71,10 @@ class ResolveResponse(_message.Message):
     def streams(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.StreamDescription]: ...
     @_builtins.property
     def missing(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def denied(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names that the caller may not describe, whether there are such streams or not."""
+
     def __init__(
         self,
         *,
@@ -78,10 +83,11 @@ class ResolveResponse(_message.Message):
         brokers: _abc.Iterable[_common_pb2.BrokerDescription] | None = ...,
         streams: _abc.Iterable[_common_pb2.StreamDescription] | None = ...,
         missing: _abc.Iterable[_builtins.str] | None = ...,
+        denied: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["brokers", b"brokers", "cluster_id", b"cluster_id", "missing", b"missing", "streams", b"streams", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["brokers", b"brokers", "cluster_id", b"cluster_id", "denied", b"denied", "missing", b"missing", "streams", b"streams", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -59,7 +59,7 @@ class MetadataServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Watch(self, request, context):
-        """The same facts, now and whenever they change.
+        """The same facts, now and whenever they change: of the streams that the caller may describe.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

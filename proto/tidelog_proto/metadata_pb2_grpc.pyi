@@ -37,7 +37,7 @@ class MetadataStub:
     again under its old name is never mistaken for the first.
     """
     Watch: _grpc.UnaryStreamMultiCallable[_metadata_pb2.WatchRequest, _metadata_pb2.WatchResponse]
-    """The same facts, now and whenever they change."""
+    """The same facts, now and whenever they change: of the streams that the caller may describe."""
 
 @_typing.type_check_only
 class MetadataAsyncStub(MetadataStub):
@@ -48,7 +48,7 @@ class MetadataAsyncStub(MetadataStub):
     again under its old name is never mistaken for the first.
     """
     Watch: _aio.UnaryStreamMultiCallable[_metadata_pb2.WatchRequest, _metadata_pb2.WatchResponse]  # type: ignore[assignment]
-    """The same facts, now and whenever they change."""
+    """The same facts, now and whenever they change: of the streams that the caller may describe."""
 
 class MetadataServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -68,6 +68,6 @@ class MetadataServicer(metaclass=_abc_1.ABCMeta):
         request: _metadata_pb2.WatchRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_metadata_pb2.WatchResponse], _abc.AsyncIterator[_metadata_pb2.WatchResponse]]:
-        """The same facts, now and whenever they change."""
+        """The same facts, now and whenever they change: of the streams that the caller may describe."""
 
 def add_MetadataServicer_to_server(servicer: MetadataServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

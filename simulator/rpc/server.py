@@ -15,6 +15,7 @@ import grpc.aio
 from google.protobuf.descriptor import ServiceDescriptor
 
 from simulator.rpc.framing import Frame, FrameProtocol
+from tidelog_broker.api.access_control import AccessControl
 from tidelog_broker.api.admission import Admission
 from tidelog_broker.api.calls import Calls, Kind, Method
 
@@ -34,10 +35,15 @@ class CallObserver(Protocol):
 class RpcServer:
     """Serves the calls of all clients of one broker. For one event loop."""
 
-    def __init__(self, services: Sequence[tuple[ServiceDescriptor, object]], observer: CallObserver) -> None:
+    def __init__(
+        self,
+        services: Sequence[tuple[ServiceDescriptor, object]],
+        control: AccessControl,
+        observer: CallObserver,
+    ) -> None:
         self.observer = observer
         admission = Admission(calls_max=CALLS_MAX, client_calls_max=CALLS_MAX)
-        calls = Calls(admission, lambda rpc, code: None)
+        calls = Calls(admission, lambda rpc, code: None, control)
         self.methods = {
             f"/{descriptor.full_name}/{method.name}": method
             for descriptor, service in services
@@ -154,6 +160,9 @@ class _Call:
     def auth_context(self) -> dict[str, Sequence[bytes]]:
         """Connections in the simulator do not use TLS."""
         return {}
+
+    def invocation_metadata(self) -> None:
+        """Nor do clients in the simulator have tokens."""
 
     def peer(self) -> str:
         return self._connection.protocol.peer

@@ -20,7 +20,7 @@ from tidelog.model import FoundPositions, Position
 from tidelog.reader import Start
 from tidelog_spark.offsets import Range
 from tidelog_spark.options import Retries
-from tidelog_spark.servers import SERVERS, TLS, Servers
+from tidelog_spark.servers import SERVERS, TLS, TOKEN_FILE, Servers
 
 T = TypeVar("T")
 
@@ -31,6 +31,9 @@ KEPT_HEAP_BYTES_MAX: Final = 64 << 20
 """Free memory that a process keeps for the next batches."""
 
 log = logging.getLogger(__name__)
+
+_OPTIONS: Final = {"tls": TLS, "token": TOKEN_FILE, "token_file": TOKEN_FILE}
+"""The option behind an argument of the client."""
 
 _clusters: dict[Servers, Cluster] = {}
 
@@ -59,13 +62,13 @@ class Cluster:
     """A connected client of one cluster."""
 
     def __init__(self, servers: Servers) -> None:
-        """Raises `InvalidRequest` for an address that is none or files of TLS that cannot be used, and
+        """Raises `InvalidRequest` for an address that is none or files that cannot be used, and
         `Unavailable` if no broker answers."""
         self._servers = servers.addresses
         try:
-            self._client = blocking.connect(servers.addresses, tls=servers.tls)
+            self._client = blocking.connect(servers.addresses, tls=servers.tls, token_file=servers.token_file)
         except InvalidRequest as error:
-            option = TLS if error.details.get("argument") == "tls" else SERVERS
+            option = _OPTIONS.get(error.details.get("argument", ""), SERVERS)
             raise InvalidRequest(f"{option}: {error.message}") from None
 
     def __repr__(self) -> str:

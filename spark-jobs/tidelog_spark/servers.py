@@ -13,8 +13,9 @@ TLS: Final = "tidelog.tls"
 TLS_AUTHORITIES: Final = "tidelog.tls.authorities"
 TLS_CERTIFICATE: Final = "tidelog.tls.certificate"
 TLS_KEY: Final = "tidelog.tls.key"
+TOKEN_FILE: Final = "tidelog.token.file"
 
-NAMES: Final = (SERVERS, TLS, TLS_AUTHORITIES, TLS_CERTIFICATE, TLS_KEY)
+NAMES: Final = (SERVERS, TLS, TLS_AUTHORITIES, TLS_CERTIFICATE, TLS_KEY, TOKEN_FILE)
 
 
 class Servers(NamedTuple):
@@ -24,6 +25,9 @@ class Servers(NamedTuple):
     """host:port of one or more brokers; the cluster names the others."""
     tls: Tls | None = None
     """Paths of files on the driver and on every executor. None: without TLS."""
+    token_file: str = ""
+    """The path of the token, likewise; empty: none. The token itself is no option, because Spark shows
+    options in plans and logs."""
 
 
 def servers_in(values: Given) -> Servers:
@@ -33,7 +37,7 @@ def servers_in(values: Given) -> Servers:
         raise InvalidRequest(
             f"option {SERVERS} is missing; give the address of a broker, for example localhost:9210"
         )
-    return Servers(addresses, _tls(values))
+    return Servers(addresses, _tls(values), values.text(TOKEN_FILE) or "")
 
 
 def _tls(values: Given) -> Tls | None:

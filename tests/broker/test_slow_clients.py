@@ -21,6 +21,7 @@ from support.hosts import HOST
 from support.waiting import until, until_true
 from tidelog.errors import ResourceExhausted
 from tidelog.records import split_batches
+from tidelog_broker.api.access_control import open_to_all
 from tidelog_broker.api.admission import Admission, client_of
 from tidelog_broker.api.http import PAGES_MAX, HttpDoor
 from tidelog_broker.metrics import Metrics
@@ -43,6 +44,7 @@ class Door:
             state=lambda: PAGE,
             connections_max=CONNECTIONS,
             seconds_max=seconds_max,
+            control=open_to_all(),
         )
         self.http.start()
 

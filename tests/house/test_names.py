@@ -37,6 +37,7 @@ NOT_MODULES = {
     "tidelog.tls.authorities": "an option of the Spark source",
     "tidelog.tls.certificate": "an option of the Spark source",
     "tidelog.tls.key": "an option of the Spark source",
+    "tidelog.token.file": "an option of the Spark source",
     "tidelog.v1": "the package of the gRPC API",
     "grpc.aio": "a part of gRPC",
     "grpc.aio.Channel": "a class of gRPC",

@@ -26,6 +26,8 @@ class Brokers(Trio):
         self._tls, self._secure_ports = folder / "tls", free_ports(3)
         authority = Authority()
         authority.issue(self._tls / "client")
+        # The brokers ask for no credentials, and ignore it.
+        (self._tls / "client" / "token").write_text("tlt_of_a_test")
         for number in range(3):
             authority.issue_broker(self._tls / str(number), number)
         super().__init__(folder, flags_of=self._flags_of)

@@ -32,9 +32,10 @@ class BrokerProcess:
         host: str = HOST,
         ports: tuple[int, int] = (0, 0),
         tls: str = "off",
+        http_tls: str = "off",
     ) -> None:
         """`flags` may be changed before a start. `ports`: for clients and for HTTP; 0: any that is free, the
-        same again after a restart. `tls`: of the listener for clients."""
+        same again after a restart. `tls`, `http_tls`: of the listeners for clients and HTTP."""
         self.data = folder / "data"
         self.log_path = folder / "broker.log"
         self._nats = nats
@@ -43,6 +44,7 @@ class BrokerProcess:
         self._started: Child | None = None
         self._host = host
         self._tls = tls
+        self._http_tls = http_tls
         self._port, self._http_port = ports
 
     @property
@@ -94,7 +96,7 @@ class BrokerProcess:
         command = python_module(
             "tidelog_broker", "run", "--data-dir", str(self.data),
             "--listener", f"internal={self._host}:{self._port}?tls={self._tls}",
-            "--http", f"{self._host}:{self._http_port}",
+            "--http", f"{self._host}:{self._http_port}?tls={self._http_tls}",
             *(("--nats", self._nats) if self._nats else ()), *self.flags,
         )  # fmt: skip
         self._started = start("broker", command, self.log_path, env=self._env)
@@ -115,6 +117,12 @@ class BrokerProcess:
             return False
         self._port, self._http_port = int(found[1]), int(http[1])
         return True
+
+    def listener(self, name: str) -> str:
+        """The address of another listener, as the broker has logged it."""
+        found = re.search(rf"listening\s+address=(\S+)\s+listener={name}\b", _plain(self.log()))
+        assert found is not None, self.log()
+        return found[1]
 
     def log(self) -> str:
         """What this run has logged."""

@@ -19,9 +19,15 @@ class Trio:
     """A cluster on loopback, on the same ports over restarts."""
 
     def __init__(
-        self, folder: Path, *, nats: str = "", flags_of: Callable[[int], tuple[str, ...]] = lambda _: ()
+        self,
+        folder: Path,
+        *,
+        nats: str = "",
+        flags_of: Callable[[int], tuple[str, ...]] = lambda _: (),
+        tls: str = "off",
+        http_tls: str = "off",
     ) -> None:
-        """`flags_of`: further flags of each broker."""
+        """`flags_of`: further flags of each broker. `tls`, `http_tls`: of the listeners."""
         self.ports = free_ports(3)
         seeds = ",".join(f"{HOST}:{port}" for port in self.ports)
         self.brokers = []
@@ -29,7 +35,11 @@ class Trio:
             (folder / str(number)).mkdir()
             flags = ("--broker-id", str(number), "--peer-listener", f"{HOST}:{port}", "--seeds", seeds)
             more = flags_of(number)
-            self.brokers.append(BrokerProcess(folder / str(number), nats=nats, flags=(*flags, *more)))
+            self.brokers.append(
+                BrokerProcess(
+                    folder / str(number), nats=nats, flags=(*flags, *more), tls=tls, http_tls=http_tls
+                )
+            )
 
     @property
     def addresses(self) -> list[str]:

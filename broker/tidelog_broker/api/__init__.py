@@ -5,7 +5,7 @@ take and return messages and do not know gRPC; only `grpc_door` does, with `stat
 so that another door can stand beside it (DESIGN section 8).
 
 - `grpc_door`, `http`  the doors; `admission` bounds the calls that run at a time
-- `client_certificates`  ends the calls of clients whose certificate is no longer trusted
+- `access_control` says for each call who calls, and what it may do: `access`; `permissions` lists the rpcs
 - `calls`, `status`    a call and its errors, independent of gRPC
 - `log_service`        the `Log` service: `produce`, `publish_records`, `fetch`, `sinks`
 - `fetch_start`, `fetch_reading`  where a Fetch begins, how far it has come
@@ -13,6 +13,7 @@ so that another door can stand beside it (DESIGN section 8).
 - `verbatim`, `plain_records`, `protobuf_writing`  records as bytes of messages
 - `projected_chunk`, `chunk_batches`  the batches in a chunk, projected or as they are
 - `metadata_service`   the `Metadata` service; `described` describes streams
+- `access_service`     the `Access` service: rules and tokens
 - `admin_service`      the `Admin` service: `admin_streams`, `admin_brokers`, `admin_replicas`, `admin_views`
 - `forwarding`         takes requests to the controller
 """

@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from tidelog import cluster_wire
 from tidelog.errors import InvalidRequest
 from tidelog.model import ClusterDescription, ReplicaDescription
+from tidelog_broker.api.access import ACCESS
 from tidelog_broker.api.admin_replicas import streams_of
 from tidelog_broker.api.admin_streams import named
 from tidelog_broker.api.described import counted, describe_into
@@ -44,12 +45,14 @@ class AdminViews:
     async def list_streams(self, request: admin_pb2.ListStreamsRequest) -> admin_pb2.ListStreamsResponse:
         if request.page_size > PAGE_SIZE_MAX:
             raise InvalidRequest(f"page_size is {request.page_size}; give at most {PAGE_SIZE_MAX}")
-        image = self._quorum.image
+        image, access = self._quorum.image, ACCESS.get()
         pattern = compiled_pattern(request.pattern) if request.pattern else None
         names = sorted(
             name
             for name in image.names
-            if name > request.page_token and (pattern is None or pattern.fullmatch(name))
+            if name > request.page_token
+            and (pattern is None or pattern.fullmatch(name))
+            and access.sees(name)
         )
         size = request.page_size or PAGE_SIZE_DEFAULT
         page = names[:size]

@@ -22,10 +22,19 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, aclosing, contextmanager, nullcontext
+from collections.abc import (
+    AsyncGenerator,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import AbstractContextManager, aclosing
 from enum import Enum, auto
-from typing import Any, NamedTuple, Protocol
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Protocol
 
 import grpc
 import grpc.aio
@@ -36,8 +45,10 @@ from google.protobuf.message import DecodeError
 
 from tidelog.errors import InvalidRequest, TidelogError
 from tidelog.large_field import fields
+from tidelog_broker.api.access import ACCESS, Access
+from tidelog_broker.api.access_control import AccessControl
 from tidelog_broker.api.admission import CLIENT, Admission, client_of
-from tidelog_broker.api.client_certificates import ClientCertificates, certificate_of
+from tidelog_broker.api.permissions import PERMISSIONS, Permission
 from tidelog_broker.api.status import RichStatus, internal_error, rich_status
 from tidelog_broker.limits.turns import Turns
 
@@ -57,6 +68,12 @@ COUNTED_BYTES_MIN = 64 << 10
 
 TURN_BYTES_MAX = 4 << 20
 """Of calls that begin in one turn of the event loop, and of answers; some ten milliseconds each."""
+
+CERTIFICATE: Final = "x509_pem_cert"
+"""The key of gRPC's for the certificate of the client; absent if it has shown none."""
+
+CERTIFICATE_CHAIN: Final = "x509_pem_cert_chain"
+"""Its key for the certificates that the client sent after its own; absent if there are none."""
 
 CALL_BYTES = 128 << 10
 """To begin a call, or to send an answer of it, takes as long as so many bytes of an answer, beside those."""
@@ -83,6 +100,8 @@ class Caller(Protocol):
     def peer(self) -> str: ...
 
     def auth_context(self) -> Mapping[str, Sequence[bytes]]: ...
+
+    def invocation_metadata(self) -> Iterable[tuple[str, str | bytes]] | None: ...
 
 
 Answer = Callable[[Any, Caller], Coroutine[Any, Any, Any]]
@@ -118,20 +137,19 @@ class Method(NamedTuple):
 class Calls:
     """Makes `Method`s of a service's methods."""
 
-    def __init__(
-        self, admission: Admission, observe: Observe, certificates: ClientCertificates | None = None
-    ) -> None:
-        """`admission` says how many run at a time; `certificates` whose certificates are still trusted."""
+    def __init__(self, admission: Admission, observe: Observe, control: AccessControl) -> None:
+        """`admission` says how many run at a time, `control` what their callers may do."""
         self._admission = admission
-        self._certificates = certificates
+        self._control = control
         self._observe = observe
         self._begins = Turns(TURN_BYTES_MAX)
         self._answers = Turns(TURN_BYTES_MAX)
         """Apart, so that a small request does not wait behind large answers."""
 
     def methods(self, descriptor: ServiceDescriptor, service: object) -> Iterator[Method]:
-        """All rpcs of a service."""
+        """All rpcs of a service. Raises KeyError for an rpc without a permission."""
         for method in descriptor.methods:
+            permission = PERMISSIONS[method.name]
             function = getattr(service, _snake(method.name))
             parse = _careful(
                 method.name, _parsers_of(service).get(method.name) or _parser_of_small(method.input_type)
@@ -139,22 +157,25 @@ class Calls:
             if method.client_streaming:
                 kind, answer = Kind.DUPLEX, self._duplex(method.name, function)
             elif method.server_streaming:
-                kind, answer = Kind.STREAM, self._stream(method.name, function)
+                kind, answer = Kind.STREAM, self._stream(method.name, function, permission)
             else:
-                kind, answer = Kind.UNARY, self._unary(method.name, function)
+                kind, answer = Kind.UNARY, self._unary(method.name, function, permission)
             yield Method(method.name, kind, parse, answer)
 
-    def _unary(self, name: str, function: Callable[[Any], Any]) -> Answer:
+    def _unary(self, name: str, function: Callable[[Any], Any], permission: Permission) -> Answer:
         async def answer(request: Any, context: Caller) -> Any:
             try:
                 # Refusals take as long.
                 await self._begins.turn(CALL_BYTES)
-                with self._admitted(context):
-                    response = await function(_accepted(request))
+                async with self._admitted(context) as access:
+                    accepted = _accepted(request)
+                    permission(access, accepted)
+                    response = await function(accepted)
             except Exception as error:
                 aborting = self._abort(name, error, context)
                 # gRPC keeps the error that `abort` raises with the call: a frame that the error leads to must
                 # not lead to the call, nor to the request, which may be megabytes, until a full collection.
+                accepted = None
                 del request, context
                 await aborting
             else:
@@ -163,13 +184,17 @@ class Calls:
 
         return answer
 
-    def _stream(self, name: str, function: Callable[[Any], AsyncGenerator[Any]]) -> Answer:
+    def _stream(
+        self, name: str, function: Callable[[Any], AsyncGenerator[Any]], permission: Permission
+    ) -> Answer:
         async def answer(request: Any, context: Caller) -> None:
             try:
                 # Refusals take as long.
                 await self._begins.turn(CALL_BYTES)
-                with self._admitted(context, stream=True):
-                    async with aclosing(function(_accepted(request))) as responses:
+                async with self._admitted(context, stream=True) as access:
+                    accepted = _accepted(request)
+                    permission(access, accepted)
+                    async with aclosing(function(accepted)) as responses:
                         async for response in responses:
                             await self._answers.turn(CALL_BYTES + getattr(response, "bytes_to_send", 0))
                             await context.write(response)
@@ -177,6 +202,7 @@ class Calls:
                 aborting = self._abort(name, error, context)
                 # gRPC keeps the error that `abort` raises with the call: a frame that the error leads to must
                 # not lead to the call, nor to the request, which may be megabytes, until a full collection.
+                accepted = None
                 del request, context
                 await aborting
             else:
@@ -205,7 +231,7 @@ class Calls:
 
         async def answer(_requests: Any, context: Caller) -> None:
             try:
-                with self._admitted(context, stream=True):
+                async with self._admitted(context, stream=True):
                     await serve(context)
             except Exception as error:
                 aborting = self._abort(name, error, context)
@@ -216,24 +242,8 @@ class Calls:
 
         return answer
 
-    @contextmanager
-    def _admitted(self, context: Caller, *, stream: bool = False) -> Iterator[None]:
-        client = client_of(context.peer())
-        self._admission.enter(client)
-        # The context is the call's own: gRPC serves each in a task.
-        CLIENT.set(client)
-        try:
-            with self._trusted(context, stream):
-                yield
-        finally:
-            self._admission.leave(client)
-
-    def _trusted(self, context: Caller, stream: bool) -> AbstractContextManager[None]:
-        pem = () if self._certificates is None else certificate_of(context.auth_context())
-        if self._certificates is None or not pem:
-            return nullcontext()
-        certificate = self._certificates.check(pem)
-        return self._certificates.held(certificate) if stream else nullcontext()
+    def _admitted(self, context: Caller, *, stream: bool = False) -> _Admitted:
+        return _Admitted(self._admission, self._control, context, stream)
 
     async def _abort(self, name: str, error: Exception, context: Caller) -> None:
         if isinstance(error, grpc.aio.AbortError):
@@ -253,6 +263,60 @@ class Calls:
         aborting = context.abort(status.code, status.details)
         del context
         await aborting
+
+
+def credentials_of(context: Caller) -> tuple[str, tuple[bytes, ...]]:
+    """What a call shows: its authorization, and the certificate of its connection with those that were sent
+    after it (PEM). Both may be empty."""
+    facts = context.auth_context()
+    authorization = ""
+    for key, value in context.invocation_metadata() or ():
+        if key == "authorization":
+            authorization = value if isinstance(value, str) else value.decode("latin-1")
+    return authorization, (*facts.get(CERTIFICATE, ()), *facts.get(CERTIFICATE_CHAIN, ()))
+
+
+class _Admitted:
+    """Around the service of a call. Raises what refuses it, and `Unavailable` in a stream whose credentials
+    are withdrawn.
+
+    Not made by a decorator, because calls with a single record would feel it.
+    """
+
+    __slots__ = ("_admission", "_client", "_context", "_control", "_stream", "_watched")
+
+    def __init__(self, admission: Admission, control: AccessControl, context: Caller, stream: bool) -> None:
+        self._admission = admission
+        self._control = control
+        self._context = context
+        self._stream = stream
+        self._client = client_of(context.peer())
+        self._watched: AbstractContextManager[None] | None = None
+
+    async def __aenter__(self) -> Access:
+        self._admission.enter(self._client)
+        try:
+            access = await self._control.admit(*credentials_of(self._context))
+            # The context is the call's own: gRPC serves each in a task.
+            CLIENT.set(self._client)
+            ACCESS.set(access)
+            if self._stream:
+                watched = self._control.watched(access)
+                watched.__enter__()
+                self._watched = watched
+        except BaseException:
+            self._admission.leave(self._client)
+            raise
+        return access
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if self._watched is not None:
+                self._watched.__exit__(kind, error, trace)
+        finally:
+            self._admission.leave(self._client)
 
 
 class _Outbox:

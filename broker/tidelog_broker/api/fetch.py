@@ -16,9 +16,11 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 
 from tidelog.errors import InvalidRequest, ResourceExhausted, TidelogError, Unavailable
+from tidelog.model.access import Operation
 from tidelog.records import split_batches
 from tidelog.records.projecting import Projector
 from tidelog.wire import error_to_proto, projection_from_proto
+from tidelog_broker.api.access import ACCESS
 from tidelog_broker.api.admission import CLIENT
 from tidelog_broker.api.fetch_plain import PlainAnswers
 from tidelog_broker.api.fetch_projected import ANSWER_BYTES_MAX as PROJECTED_BYTES_MAX
@@ -101,6 +103,7 @@ class FetchCall:
         self._loop = asyncio.get_running_loop()
         self._answers = broker.answers
         self._client = CLIENT.get()
+        self._access = ACCESS.get()
         self._ahead_bytes = 0
         """Of the chunks that are read ahead."""
 
@@ -112,6 +115,7 @@ class FetchCall:
 
     async def responses(self) -> AsyncGenerator[FetchAnswer]:
         """The answers, until every partition has ended."""
+        unwatch = self._access.watch(self._permissions_changed)
         try:
             for index, wanted in enumerate(self._request.partitions):
                 if index % STARTED_AT_ONCE_MAX == STARTED_AT_ONCE_MAX - 1:
@@ -139,6 +143,7 @@ class FetchCall:
                     for heartbeat in self.heartbeats():
                         yield heartbeat
         finally:
+            unwatch()
             if self._plain is not None:
                 self._plain.close()
             for reading in self._active.values():
@@ -146,6 +151,11 @@ class FetchCall:
             for partition in self._by_partition:
                 partition.unfollow(self)
             self._by_partition.clear()
+
+    def _permissions_changed(self) -> None:
+        """Each partition is looked at again, also those in which nothing happens (A9)."""
+        self._ready.update(self._active)
+        self._wake.set()
 
     async def _more(self) -> bool:
         """Waits for a commit; False when a heartbeat is due first."""
@@ -179,6 +189,7 @@ class FetchCall:
             reading.partition.unfollow(self)
 
     async def _start(self, index: int, wanted: log_pb2.FetchPartition) -> Reading:
+        self._access.check_stream(wanted.stream_id, Operation.CONSUME)
         here = self._broker.replica if self._request.own_replica else self._broker.leading
         partition = here(wanted.stream_id, wanted.partition)
         offset, epoch = await resolve_start(self._broker, partition, wanted)
@@ -194,6 +205,7 @@ class FetchCall:
         reading.dry = False
         try:
             if not reading.finished():
+                self._access.check_stream(reading.partition.stream_id, Operation.CONSUME)
                 self._check_leader(reading)
                 if reading.offset >= reading.limit():
                     return

@@ -15,9 +15,9 @@ from grpc_health.v1.health import aio as health_aio  # type: ignore[attr-defined
 from grpc_reflection.v1alpha import reflection
 
 from tidelog.records.limits import BATCH_BYTES_HARD_MAX, ENVELOPE_BYTES_MAX
+from tidelog_broker.api.access_control import AccessControl
 from tidelog_broker.api.admission import Admission
 from tidelog_broker.api.calls import Calls, Kind, Method, Observe
-from tidelog_broker.api.client_certificates import ClientCertificates
 from tidelog_broker.api.verbatim import VerbatimAnswer
 from tidelog_broker.listener_addresses import ListenerTls
 from tidelog_broker.tls.files import Loaded
@@ -53,17 +53,14 @@ class GrpcDoor:
         client_calls_max: int,
         message_bytes_max: int,
         observe: Observe,
+        control: AccessControl,
         tls: Mapping[ListenerTls, FollowedFiles] = MappingProxyType({}),
     ) -> None:
         """`calls_max`: served at a time; `client_calls_max`: of them, of one client's address;
-        `message_bytes_max`: of what clients send; `tls`: the files for listeners with TLS."""
+        `message_bytes_max`: of what clients send; `control`: what callers may do;
+        `tls`: the files for listeners with TLS."""
         self._tls = tls
-        mutual = tls.get("mutual")
-        calls = Calls(
-            Admission(calls_max=calls_max, client_calls_max=client_calls_max),
-            observe,
-            None if mutual is None else ClientCertificates(mutual),
-        )
+        calls = Calls(Admission(calls_max=calls_max, client_calls_max=client_calls_max), observe, control)
         self._server = grpc.aio.server(
             options=(*SERVER_OPTIONS, ("grpc.max_receive_message_length", message_bytes_max)),
             maximum_concurrent_rpcs=calls_max + BESIDE_CALLS_MAX,

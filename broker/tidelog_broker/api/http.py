@@ -16,8 +16,9 @@ import asyncio
 import contextlib
 import json
 import socket
+import ssl
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from socketserver import ThreadingMixIn
 from time import monotonic
 from typing import Any
@@ -25,6 +26,9 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from prometheus_client import make_wsgi_app
 
+from tidelog.errors import PermissionDenied, TidelogError, Unauthenticated
+from tidelog.model.access import Operation
+from tidelog_broker.api.access_control import AccessControl
 from tidelog_broker.metrics import Metrics
 from tidelog_broker.tls.following import FollowedFiles
 
@@ -160,17 +164,20 @@ class HttpDoor:
         state: Callable[[], Any],
         connections_max: int = 32,
         seconds_max: float = 10.0,
+        control: AccessControl,
         tls: FollowedFiles | None = None,
     ) -> None:
         """Binds the address; raises OSError if that cannot be.
 
         `ready` gives None or the reason why not; `state` what the broker believes, for JSON.
-        `seconds_max`: from the opening of a connection to the end of its answer. `tls`: None: without TLS.
+        `seconds_max`: from the opening of a connection to the end of its answer. `control`: what
+        callers may see; `tls`: None: without TLS.
         """
         self._loop = asyncio.get_running_loop()
         self._metrics = make_wsgi_app(metrics.registry)
         self._ready = ready
         self._state = state
+        self._control = control
         self._pages = threading.BoundedSemaphore(PAGES_MAX)
         self._server = _Server((host, port), connections_max, seconds_max, tls)
         self._server.set_app(self._app)
@@ -211,6 +218,9 @@ class HttpDoor:
                     start_response, "503 Not Ready" if reason else "200 OK", f"{reason or 'ready'}\n"
                 )
             if path in ("/metrics", "/debug/state"):
+                refusal = self._refusal(environ)
+                if refusal is not None:
+                    return _refused(start_response, refusal)
                 return self._page(path, environ, start_response)
         except TimeoutError:
             return _plain(start_response, "503 Busy", "the event loop of the broker does not answer\n")
@@ -234,6 +244,19 @@ class HttpDoor:
         finally:
             self._pages.release()
 
+    def _refusal(self, environ: dict[str, Any]) -> TidelogError | None:
+        """Why the caller may not see what this broker and its metrics show; None: it may (A5)."""
+
+        async def check() -> TidelogError | None:
+            try:
+                access = await self._control.admit(*_credentials_in(environ), just_verified=True)
+                access.check_cluster(Operation.DESCRIBE)
+            except TidelogError as error:
+                return error
+            return None
+
+        return asyncio.run_coroutine_threadsafe(check(), self._loop).result(LOOP_TIMEOUT_SECONDS)
+
     def _on_loop(self, function: Callable[[], Any]) -> Any:
         async def call() -> Any:
             return function()
@@ -241,9 +264,31 @@ class HttpDoor:
         return asyncio.run_coroutine_threadsafe(call(), self._loop).result(LOOP_TIMEOUT_SECONDS)
 
 
+def _credentials_in(environ: dict[str, Any]) -> tuple[str, tuple[bytes, ...]]:
+    """As `identity.authentication` wants them."""
+    connection: _Connection = environ[CONNECTION]
+    found = connection.socket.getpeercert(True) if isinstance(connection.socket, ssl.SSLSocket) else None
+    certificate = () if found is None else (ssl.DER_cert_to_PEM_cert(found).encode(),)
+    return environ.get("HTTP_AUTHORIZATION", ""), certificate
+
+
+def _refused(start_response: Callable[..., Any], error: TidelogError) -> Iterable[bytes]:
+    if isinstance(error, Unauthenticated):
+        status, headers = "401 Unauthorized", [("WWW-Authenticate", "Bearer")]
+    elif isinstance(error, PermissionDenied):
+        status, headers = "403 Forbidden", []
+    else:
+        status, headers = "503 Unavailable", []
+    return _plain(start_response, status, f"{error.message}\n", headers=headers)
+
+
 def _plain(
-    start_response: Callable[..., Any], status: str, body: str, kind: str = "text/plain; charset=utf-8"
+    start_response: Callable[..., Any],
+    status: str,
+    body: str,
+    kind: str = "text/plain; charset=utf-8",
+    headers: Sequence[tuple[str, str]] = (),
 ) -> Iterable[bytes]:
     data = body.encode()
-    start_response(status, [("Content-Type", kind), ("Content-Length", str(len(data)))])
+    start_response(status, [("Content-Type", kind), ("Content-Length", str(len(data))), *headers])
     return [data]

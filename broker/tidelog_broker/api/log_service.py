@@ -17,8 +17,10 @@ from tidelog.errors import (
     TidelogError,
     TimedOut,
 )
+from tidelog.model.access import Operation
 from tidelog.records.limits import BATCH_OVERHEAD_BYTES
 from tidelog.wire import error_to_proto
+from tidelog_broker.api.access import ACCESS, stream_with
 from tidelog_broker.api.fetch import FetchAnswer, FetchCall
 from tidelog_broker.api.fetch_start import check_newest_known, resolve_start
 from tidelog_broker.api.forwarding import Forwarding
@@ -143,20 +145,18 @@ class LogService:
         return found
 
     def _stream(self, request: log_pb2.PublishRequest) -> StreamImage:
-        image = self._broker.controller.image
+        image, access = self._broker.controller.image, ACCESS.get()
         kind = request.WhichOneof("stream")
         if kind is None:
             raise InvalidRequest("the Publish names no stream; give stream_id or name")
-        stream: StreamImage | None
         if kind == "name":
+            access.check_named(request.name, Operation.PRODUCE)
             stream = image.stream_named(request.name)
-            what = repr(request.name[:200])
-        else:
-            stream = image.streams.get(request.stream_id)
-            what = f"with id {request.stream_id[:16].hex()}"
-        if stream is None:
-            raise StreamNotFound(f"there is no stream {what}")
-        return stream
+            if stream is None:
+                raise StreamNotFound(f"there is no stream {request.name[:200]!r}")
+            return stream
+        access.check_stream(request.stream_id, Operation.PRODUCE)
+        return stream_with(image, request.stream_id)
 
     @staticmethod
     def _check_size(partition: Partition, records: RecordColumns) -> None:
@@ -211,6 +211,7 @@ class LogService:
 
     async def _offsets(self, wanted: log_pb2.FetchPartition) -> log_pb2.PartitionOffsets:
         try:
+            ACCESS.get().check_stream(wanted.stream_id, Operation.DESCRIBE)
             partition = self._broker.leading(wanted.stream_id, wanted.partition)
             offset, epoch = await resolve_start(self._broker, partition, wanted)
             # The answer says where readers stop, whatever it was that they asked.
@@ -248,6 +249,9 @@ class LogService:
         return response
 
     async def close_sink(self, request: log_pb2.CloseSinkRequest) -> log_pb2.CloseSinkResponse:
+        if not self._sinks.check_close(request.name):
+            # As for a sink that does not exist (A8).
+            return log_pb2.CloseSinkResponse()
         response: log_pb2.CloseSinkResponse = await self.forwarding.at_controller("CloseSink", request)
         return response
 

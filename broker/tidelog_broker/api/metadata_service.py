@@ -6,11 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 
 import re2
+from msgspec import structs
 
 from tidelog import wire
 from tidelog.errors import InvalidRequest, ResourceExhausted
+from tidelog_broker.api.access import ACCESS, Access
 from tidelog_broker.api.described import describe_into
-from tidelog_broker.core.metadata.delta import delta_between
+from tidelog_broker.core.metadata.delta import ImageDelta, delta_between
 from tidelog_broker.core.metadata.image import BrokerImage, ClusterImage, StreamImage
 from tidelog_broker.quorum.controller import Controller
 from tidelog_broker.quorum.transport import PEER_LISTENER
@@ -50,10 +52,13 @@ class MetadataService:
     async def resolve(self, request: metadata_pb2.ResolveRequest) -> metadata_pb2.ResolveResponse:
         if len(request.names) > NAMES_MAX:
             raise InvalidRequest(f"the request has {len(request.names)} names; give at most {NAMES_MAX}")
-        image = self._controller.image
+        image, access = self._controller.image, ACCESS.get()
         found: dict[bytes, StreamImage] = {}
-        missing = []
+        missing, denied = [], []
         for name in request.names:
+            if not access.sees(name):
+                denied.append(name)
+                continue
             stream = image.stream_named(name)
             if stream is None:
                 missing.append(name)
@@ -61,12 +66,15 @@ class MetadataService:
                 found[stream.id] = stream
         if request.HasField("pattern"):
             pattern = compiled_pattern(request.pattern)
-            found.update((s.id, s) for s in image.streams.values() if pattern.fullmatch(s.name))
+            found.update(
+                (s.id, s) for s in image.streams.values() if pattern.fullmatch(s.name) and access.sees(s.name)
+            )
         response = metadata_pb2.ResolveResponse(
             cluster_id=image.cluster_id,
             version=image.version,
             brokers=_brokers(image.brokers.values(), request.listener),
             missing=missing,
+            denied=denied,
         )
         await describe_into(response.streams, found.values())
         return response
@@ -79,13 +87,19 @@ class MetadataService:
         self._watches += 1
         changed = asyncio.Event()
         unwatch = self._controller.watch(lambda old, new: changed.set())
+        access = ACCESS.get()
         try:
             # Changes that come while an answer is being sent are told together in the next one.
-            sent = ClusterImage()
+            sent, allowed = ClusterImage(), access.version
             while True:
                 changed.clear()
                 image = self._controller.image
-                yield await _changes(sent, image, request.listener, full=sent.version == 0)
+                if access.version is not allowed:
+                    # Streams appear or disappear for this caller: it is told everything again.
+                    sent, allowed = ClusterImage(), access.version
+                delta = _visible(delta_between(sent, image), access)
+                if delta or sent.version == 0:
+                    yield await _changes(delta, image, request.listener, full=sent.version == 0)
                 sent = image
                 await changed.wait()
         finally:
@@ -93,10 +107,18 @@ class MetadataService:
             self._watches -= 1
 
 
+def _visible(delta: ImageDelta, access: Access) -> ImageDelta:
+    """The changes without those of hidden streams (A8)."""
+    return structs.replace(
+        delta,
+        streams=tuple(stream for stream in delta.streams if access.sees(stream.name)),
+        deleted=tuple(stream for stream in delta.deleted if access.sees(stream.name)),
+    )
+
+
 async def _changes(
-    old: ClusterImage, new: ClusterImage, listener: str, *, full: bool
+    delta: ImageDelta, new: ClusterImage, listener: str, *, full: bool
 ) -> metadata_pb2.WatchResponse:
-    delta = delta_between(old, new)
     response = metadata_pb2.WatchResponse(
         cluster_id=new.cluster_id,
         version=new.version,

@@ -21,8 +21,10 @@ import structlog
 
 from tidelog.errors import ResourceExhausted, TidelogError
 from tidelog.model import PipelineOrder
+from tidelog.model.access import Operation
 from tidelog.records import BatchClaims, BatchHeader, check_contents, read_claims, validate_batch
 from tidelog.wire import error_to_proto
+from tidelog_broker.api.access import ACCESS
 from tidelog_broker.api.status import internal_error
 from tidelog_broker.api.verbatim import ProduceMessage
 from tidelog_broker.hosting.broker import Broker
@@ -89,6 +91,7 @@ class ProduceCall:
 
     def __init__(self, broker: Broker, send: Callable[[log_pb2.ProduceResponse], None]) -> None:
         self._broker = broker
+        self._access = ACCESS.get()
         self._send = send
         self._loop = asyncio.get_running_loop()
         self._pipelines: dict[tuple[bytes, int], _Pipeline] = {}
@@ -170,6 +173,7 @@ class ProduceCall:
         return self._submit(partition, request, pipeline, check_rest())
 
     def _leading(self, request: _Request) -> Partition:
+        self._access.check_stream(request.facts.stream_id, Operation.PRODUCE)
         return self._broker.leading(request.facts.stream_id, request.facts.partition)
 
     def _checked(self, request: _Request, pipeline: _Pipeline, outcome: BatchHeader | BaseException) -> None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 from typing import Final
 
 from tidelog.errors import InvalidRequest, TidelogError
+from tidelog.model.access import Operation
 from tidelog.wire import error_to_proto
+from tidelog_broker.api.access import ACCESS
 from tidelog_broker.api.forwarding import ControllerCall
 from tidelog_broker.core.metadata.commands import CloseSink, OpenSink
 from tidelog_broker.core.metadata.decisions import sinks, streams
@@ -62,6 +64,20 @@ class SinkRequests:
         sink = change.image.sinks[request.name]
         return pb.OpenSinkResponse(sink=sink.number, batch_time_us=sink.batch_us, partitions=sink.partitions)
 
+    def check_close(self, name: str) -> bool:
+        """Whether the caller may know of the sink. Raises `PermissionDenied` if it may not close it."""
+        image, access = self._quorum.image, ACCESS.get()
+        sink = image.sinks.find(name)
+        if sink is None:
+            return True
+        stream = image.streams.find(sink.stream_id)
+        if stream is None:
+            return True
+        if not access.sees(stream.name):
+            return False
+        access.check_named(stream.name, Operation.PRODUCE)
+        return True
+
     async def close(self, request: pb.CloseSinkRequest) -> pb.CloseSinkResponse:
         def command(image: ClusterImage) -> CloseSink | None:
             return sinks.close_sink(image, request.name, run=request.run)
@@ -74,7 +90,7 @@ class SinkRequests:
             raise InvalidRequest(
                 f"the request has {len(request.partitions)} partitions; give at most {PARTITIONS_MAX}"
             )
-        await self._broker.sink_runs.current(request.sink, request.run)
+        await self._broker.sink_runs.current(request.sink, request.run, request.stream_id)
         task = request.task if request.HasField("task") else None
         return pb.DescribeSinkResponse(
             partitions=[await self._partition(request, number, task) for number in request.partitions]

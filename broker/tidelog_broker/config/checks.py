@@ -5,6 +5,10 @@ Neighbour: `settings` applies them.
 
 from __future__ import annotations
 
+from urllib.parse import SplitResult, urlsplit
+
+from tidelog.errors import InvalidRequest
+from tidelog.model.access import check_principal
 from tidelog_broker.listener_addresses import parse_address, parse_http, parse_listen
 from tidelog_broker.nats.errors import ServerAddressInvalid
 from tidelog_broker.nats.settings import parse_server
@@ -56,3 +60,47 @@ def check_nats(servers: str) -> str:
             except ServerAddressInvalid as error:
                 raise ValueError(str(error)) from None
     return servers
+
+
+def check_superusers(names: str) -> str:
+    for name in split_names(names):
+        try:
+            check_principal(name, ("user", "serviceaccount", "oidc", "group"))
+        except InvalidRequest as error:
+            raise ValueError(error.message) from None
+    return names
+
+
+def split_names(names: str) -> tuple[str, ...]:
+    """Names that are separated by commas."""
+    return tuple(name.strip() for name in names.split(",") if name.strip())
+
+
+def check_https(url: str) -> str:
+    if url:
+        parts = _parts_of(url)
+        if parts.scheme != "https" or not parts.hostname or parts.query or parts.fragment:
+            raise ValueError(
+                f"{url!r} is not the address of an API server; write https://host:port, because tokens are "
+                "sent there"
+            )
+    return url
+
+
+def check_keys(source: str) -> str:
+    if source.startswith("http://"):
+        raise ValueError(
+            f"{source!r} is not encrypted, so the keys could be replaced; write https://…, or a path"
+        )
+    if source.startswith("https://") and not _parts_of(source).hostname:
+        raise ValueError(f"{source!r} has no host; write https://host/path")
+    return source
+
+
+def _parts_of(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError as error:
+        raise ValueError(f"{url!r} is not an address: {error}") from None
+    return parts

@@ -14,11 +14,15 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from tidelog_broker.config.checks import (
     check_http,
+    check_https,
+    check_keys,
     check_listeners,
     check_nats,
     check_peer_listener,
     check_seeds,
+    check_superusers,
     check_voters,
+    split_names,
 )
 
 MIB = 1 << 20
@@ -85,6 +89,63 @@ class Settings(BaseSettings):
         default="",
         description="The path of the certificates of the authorities that sign the certificates of clients "
         "(PEM), for addresses with ?tls=mutual. Empty: tls_authorities.",
+    )
+    authentication: Literal["off", "required"] = Field(
+        default="off",
+        description="Whether calls need credentials. off: each client may do everything; required: a call "
+        "needs a token or a client certificate, and rules say what its principal may do. It must be the same "
+        "on all brokers.",
+    )
+    insecure: bool = Field(
+        default=False,
+        description="Whether addresses other than loopback may be open to everybody. false: the broker does "
+        "not start unless such addresses for clients and HTTP have TLS and need credentials "
+        "(?tls=mutual, or ?tls=server and authentication), and peer_tls is mutual.",
+    )
+    superusers: Annotated[str, AfterValidator(check_superusers)] = Field(
+        default="",
+        description="The principals and groups that may do everything, separated by commas, for example "
+        "user:admin,group:operations. No rule applies to them, so they cannot lock themselves out.",
+    )
+    token_audience: str = Field(
+        default="tidelog",
+        min_length=1,
+        description="The audience that tokens of Kubernetes and of OpenID Connect must be made for.",
+    )
+    token_review_url: Annotated[str, AfterValidator(check_https)] = Field(
+        default="",
+        description="The address of the API server of Kubernetes, which reviews tokens of service "
+        "accounts, for example https://kubernetes.default.svc. Empty: such tokens are refused.",
+    )
+    token_review_token: str = Field(
+        default="/var/run/secrets/kubernetes.io/serviceaccount/token",
+        description="The path of the token with which the broker asks the API server. Its service account "
+        "needs the ClusterRole system:auth-delegator.",
+    )
+    token_review_authorities: str = Field(
+        default="/var/run/secrets/kubernetes.io/serviceaccount/ca.crt",
+        description="The path of the authorities that sign the certificate of the API server (PEM). Empty: "
+        "the public authorities.",
+    )
+    oidc_issuer: str = Field(
+        default="",
+        description="The issuer (iss) of tokens of OpenID Connect. Empty: such tokens are refused.",
+    )
+    oidc_keys: Annotated[str, AfterValidator(check_keys)] = Field(
+        default="",
+        description="The keys that sign these tokens (JWKS): an https address, or the path of a file. "
+        "oidc_issuer needs it.",
+    )
+    oidc_authorities: str = Field(
+        default="",
+        description="The path of the authorities that sign the certificate of the server in oidc_keys "
+        "(PEM). Empty: the public authorities.",
+    )
+    oidc_principal_claim: str = Field(
+        default="sub", min_length=1, description="The claim of these tokens that names the principal."
+    )
+    oidc_groups_claim: str = Field(
+        default="groups", min_length=1, description="The claim of these tokens that lists the groups."
     )
     seeds: Annotated[str, AfterValidator(check_seeds)] = Field(
         default="",
@@ -249,3 +310,8 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="The lowest level that is logged: debug, info, warning or error."
     )
+
+    @property
+    def superuser_names(self) -> tuple[str, ...]:
+        """The names in `superusers`."""
+        return split_names(self.superusers)

@@ -82,11 +82,14 @@ class SinkRuns:
                 sink=sink,
             )
 
-    async def current(self, number: int, run: int) -> SinkImage:
-        """The sink, if `run` is its newest run. Raises `FencedProducer` or `UnknownProducer`."""
+    async def current(self, number: int, run: int, stream_id: bytes) -> SinkImage:
+        """The sink, if it writes to this stream, and `run` is its newest run.
+
+        Raises `FencedProducer` or `UnknownProducer`.
+        """
         image = await self._controller.newest()
         known = image.sink_numbered(number)
-        if known is None or run > known.run:
+        if known is None or known.stream_id != stream_id or run > known.run:
             raise UnknownProducer(f"run {run} of sink {number} is not open; call OpenSink first", sink=number)
         if run < known.run:
             raise sink_fenced(number, run, known.run)

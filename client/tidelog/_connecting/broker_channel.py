@@ -17,8 +17,16 @@ import grpc.aio
 
 from tidelog._connecting.framing import FETCH_METHOD, PRODUCE_METHOD, parse_fetch_answer
 from tidelog._connecting.status import error_from_rpc
+from tidelog._connecting.tokens import Token, WithToken
 from tidelog.records.limits import BATCH_BYTES_HARD_MAX
-from tidelog_proto import admin_pb2_grpc, log_pb2, log_pb2_grpc, metadata_pb2, metadata_pb2_grpc
+from tidelog_proto import (
+    access_pb2_grpc,
+    admin_pb2_grpc,
+    log_pb2,
+    log_pb2_grpc,
+    metadata_pb2,
+    metadata_pb2_grpc,
+)
 
 T = TypeVar("T")
 
@@ -90,12 +98,21 @@ class ProduceCall(Protocol):
     def cancel(self) -> bool: ...
 
 
-def dial(address: str, tls: grpc.ChannelCredentials | None = None) -> BrokerChannel:
-    """A new gRPC channel to the address. gRPC connects it when it is first used. `tls`: None: without TLS."""
+def dial(
+    address: str, tls: grpc.ChannelCredentials | None = None, token: Token | None = None
+) -> BrokerChannel:
+    """A new gRPC channel to the address. gRPC connects it when it is first used.
+
+    `tls`: None: without TLS. `token`: None: calls have none.
+    """
     options = list(CHANNEL_OPTIONS)
     if tls is None:
-        return BrokerChannel(address, grpc.aio.insecure_channel(address, options=options))
-    return BrokerChannel(address, grpc.aio.secure_channel(address, tls, options=options))
+        channel = grpc.aio.insecure_channel(address, options=options)
+    else:
+        channel = grpc.aio.secure_channel(address, tls, options=options)
+    if token is not None:
+        channel = cast("grpc.aio.Channel", WithToken(channel, token))
+    return BrokerChannel(address, channel)
 
 
 class BrokerChannel:
@@ -108,6 +125,7 @@ class BrokerChannel:
         self.log = log_pb2_grpc.LogStub(self._channel)
         self.metadata = metadata_pb2_grpc.MetadataStub(self._channel)
         self.admin = admin_pb2_grpc.AdminStub(self._channel)
+        self.access = access_pb2_grpc.AccessStub(self._channel)
         # The two calls that carry batches do not use the generated code (`framing`).
         produce: Any = self._channel.stream_stream(
             PRODUCE_METHOD,

@@ -15,6 +15,7 @@ from tidelog._connecting.broker_channel import BrokerChannel, Dial, are_you_ther
 from tidelog._connecting.hedging import first_answer
 from tidelog._connecting.listeners import Listeners
 from tidelog._connecting.tls import Credentials
+from tidelog._connecting.tokens import Token
 from tidelog.errors import InvalidRequest, TidelogError, Unavailable
 
 T = TypeVar("T")
@@ -31,8 +32,9 @@ class Channels:
         listener: str = "",
         dial: Dial | None = None,
         tls: Credentials | None = None,
+        token: Token | None = None,
     ) -> None:
-        """`dial` makes a channel; None: gRPC does, with `tls` if it is given."""
+        """`dial` makes a channel; None: gRPC does, with `tls` and `token` if they are given."""
         addresses = bootstrap.split(",") if isinstance(bootstrap, str) else bootstrap
         self.bootstrap = tuple(dict.fromkeys(_checked_address(address) for address in addresses))
         if not self.bootstrap:
@@ -42,6 +44,7 @@ class Channels:
         """The time that a unary call may take."""
         self._given_dial = dial
         self._tls = tls
+        self._token = token
         self._channels: dict[str, BrokerChannel] = {}
         self._retired: dict[BrokerChannel, asyncio.Task[None]] = {}
         """Channels with an earlier certificate, on which calls still run, and what waits for their end."""
@@ -67,7 +70,7 @@ class Channels:
         """A new channel to a broker, which the caller closes."""
         if self._given_dial is not None:
             return self._given_dial(address)
-        return dial(address, None if self._tls is None else self._tls.for_channels)
+        return dial(address, None if self._tls is None else self._tls.for_channels, self._token)
 
     def _retire(self) -> None:
         """Makes the next calls use new channels. The present ones close when their last call has ended."""

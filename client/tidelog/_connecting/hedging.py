@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 from tidelog._connecting.broker_channel import BrokerChannel, on, reach
 from tidelog._connecting.retry import RetryPolicy
-from tidelog.errors import ConnectionLost, TidelogError, TimedOut, Unavailable
+from tidelog.errors import ConnectionLost, TidelogError, TimedOut, Unauthenticated, Unavailable
 
 T = TypeVar("T")
 
@@ -66,7 +66,7 @@ async def first_contact(
 ) -> str:
     """The address of the first of these brokers that answers; all are asked in parallel.
 
-    Raises `Unavailable` after `timeout_s`, with each address and its failure.
+    Raises `Unavailable` after `timeout_s`, with each address and its failure, and `Unauthenticated`.
     """
     reasons: dict[str, str] = {}
     deadline = asyncio.get_running_loop().time() + timeout_s
@@ -94,12 +94,15 @@ async def first_contact(
 async def _until_answered(
     channel: BrokerChannel, deadline: float, reasons: dict[str, str], policy: RetryPolicy, rng: random.Random
 ) -> str | None:
-    """The broker's address when it answers; None when the deadline passes."""
+    """The broker's address when it answers; None when the deadline passes. Raises `Unauthenticated`."""
     loop = asyncio.get_running_loop()
     tries = 0
     while (left := deadline - loop.time()) > 0:
         try:
             await reach(channel, left)
+        except Unauthenticated:
+            # The broker answers, and will answer the same again.
+            raise
         except TidelogError as error:
             reasons[channel.address] = error.message
             tries += 1

@@ -23,6 +23,7 @@ from tidelog.errors import (
     InvalidRequest,
     NotLeader,
     PartitionNotFound,
+    PermissionDenied,
     StreamNotFound,
     TidelogError,
 )
@@ -236,14 +237,21 @@ class Metadata:
         self._version = answer.version
         self._channels.learn(list(self._addresses.values()))
         found = {message.name: message for message in answer.streams}
+        denied = set(answer.denied)
         for name in names:
             future = self._wanted.pop(name)
             if name not in found:
                 self._streams.pop(name, None)
-                future.set_exception(StreamNotFound(f"there is no stream {name}", stream=name))
+                future.set_exception(_missing(name, denied=name in denied))
                 continue
             stream = wire.stream_from_proto(found[name])
             for partition in range(len(stream.partitions)):
                 self._told.pop((stream.stream_id, partition), None)
             self._streams[name] = stream
             future.set_result(stream)
+
+
+def _missing(name: str, *, denied: bool) -> TidelogError:
+    if denied:
+        return PermissionDenied(f"this client may not describe stream {name!r}", stream=name)
+    return StreamNotFound(f"there is no stream {name}", stream=name)

@@ -12,8 +12,9 @@ from typing import Any
 import typer
 
 from tidelog import errors
+from tidelog.cli.access import acl, token, whoami
 from tidelog.cli.cluster import command as cluster
-from tidelog.cli.connection import TLS_VARIABLES, use_tls
+from tidelog.cli.connection import TLS_VARIABLES, TOKEN_FILE_VARIABLE, use_tls, use_token
 from tidelog.cli.demo import command as demo
 from tidelog.cli.errors import CommandError, Exit, exit_code, sentence
 from tidelog.cli.local import dev
@@ -71,13 +72,23 @@ def _common(
     tls_key: str = typer.Option(
         "", metavar="FILE", envvar=TLS_VARIABLES["key"], help="The private key of that certificate (PEM)."
     ),
+    token_file: str = typer.Option(
+        "",
+        metavar="FILE",
+        envvar=TOKEN_FILE_VARIABLE,
+        help="The file of the token to send, for a cluster with authentication.",
+    ),
 ) -> None:
     context.obj["debug"] = debug
     use_tls(tls, authorities=tls_authorities, certificate=tls_certificate, key=tls_key)
+    use_token(token_file)
 
 
 app.add_typer(stream.app, name="stream")
 app.add_typer(cluster.app, name="cluster")
+app.add_typer(acl.app, name="acl")
+app.add_typer(token.app, name="token")
+app.command("whoami", epilog=example(whoami.EXAMPLE))(whoami.whoami)
 app.command("dev", epilog=example(dev.EXAMPLE))(dev.dev)
 app.command("demo", epilog=example(demo.EXAMPLE))(demo.demo)
 app.command("produce", epilog=example(produce.EXAMPLE))(produce.produce)

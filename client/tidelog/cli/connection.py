@@ -38,6 +38,14 @@ TLS_VARIABLES: Final = {
 """Variables for the common options of TLS. Brokers have settings TIDELOG_TLS_* of their own."""
 
 
+TOKEN_FILE_VARIABLE: Final = "TIDELOG_CLIENT_TOKEN_FILE"
+
+TOKEN_VARIABLE: Final = "TIDELOG_CLIENT_TOKEN"
+"""The token itself. It has no option, because other users of a machine see the options of commands."""
+
+_TOKEN_FILE: ContextVar[str] = ContextVar("token file", default="")
+"""The common option of the token in the command line that runs."""
+
 _TLS: ContextVar[tidelog.Tls | None] = ContextVar("tls", default=None)
 """The common options of TLS in the command line that runs."""
 
@@ -54,6 +62,12 @@ def use_tls_of_environment() -> None:
         bool(os.environ.get(TLS_VARIABLES["tls"])),
         **{name: os.environ.get(TLS_VARIABLES[name], "") for name in ("authorities", "certificate", "key")},
     )
+    use_token(os.environ.get(TOKEN_FILE_VARIABLE, ""))
+
+
+def use_token(path: str) -> None:
+    """Connections of this command line send the token in this file. Empty: that of the environment."""
+    _TOKEN_FILE.set(path)
 
 
 def client_of(server: str, connect_timeout_s: float) -> tidelog.Client:
@@ -63,6 +77,8 @@ def client_of(server: str, connect_timeout_s: float) -> tidelog.Client:
         connect_timeout_s=connect_timeout_s,
         listener=os.environ.get("TIDELOG_LISTENER", ""),
         tls=_TLS.get(),
+        token="" if _TOKEN_FILE.get() else os.environ.get(TOKEN_VARIABLE, "").strip(),
+        token_file=_TOKEN_FILE.get(),
     )
 
 

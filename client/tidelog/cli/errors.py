@@ -29,6 +29,8 @@ class Exit(IntEnum):
     """The log no longer has the offset, or does not have it yet."""
     ENVIRONMENT = 7
     """This machine lacks something: a free port, a folder that is writable and not in use, a package."""
+    DENIED = 8
+    """The credentials are missing or not valid, or the principal may not do it."""
     INTERRUPTED = 130
     """Ended by Ctrl-C."""
     BROKEN_PIPE = 141
@@ -44,6 +46,8 @@ _CODES: tuple[tuple[type[errors.TidelogError], Exit], ...] = (
     (errors.OffsetOutOfRange, Exit.OUT_OF_RANGE),
     (errors.LogTruncated, Exit.OUT_OF_RANGE),
     (errors.InvalidRequest, Exit.USAGE),
+    (errors.Unauthenticated, Exit.DENIED),
+    (errors.PermissionDenied, Exit.DENIED),
 )
 """The first class that fits counts. Other errors are `UNAVAILABLE` if they are retriable, else `FAILED`."""
 

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from tidelog._connecting.broker_channel import BrokerChannel
 from tidelog.errors import TidelogError
+from tidelog.model.access import ANONYMOUS
 from tidelog.testing import _status
 from tidelog.testing._brokers import MemoryBroker
 from tidelog.testing._calls import FetchCall, ProduceCall
 from tidelog.testing._faults import call_name
-from tidelog_proto import log_pb2
+from tidelog_proto import access_pb2, log_pb2
 
 T = TypeVar("T")
 
 Handlers = Mapping[str, Callable[[Any], Any]]
 """By the rpc's name; each answers a request or raises a `TidelogError`."""
+
+
+ACCESS: Final[Handlers] = {"WhoAmI": lambda _: access_pb2.WhoAmIResponse(principal=ANONYMOUS, superuser=True)}
+"""A cluster in memory asks nobody for credentials."""
 
 
 class FakeConnection(BrokerChannel):
@@ -29,6 +34,7 @@ class FakeConnection(BrokerChannel):
         self.log: Any = _Stub(broker, broker.services.log)
         self.metadata: Any = _Stub(broker, broker.services.metadata)
         self.admin: Any = _Stub(broker, broker.services.admin)
+        self.access: Any = _Stub(broker, ACCESS)
 
     def produce(self) -> ProduceCall:
         return ProduceCall(self._broker)

@@ -210,6 +210,8 @@ def _environment(cluster: ClusterObject) -> list[dict[str, Any]]:
         {"name": "TIDELOG_LISTENERS", "value": listeners},
         {"name": "TIDELOG_PEER_LISTENER", "value": f"peers=0.0.0.0:{PEER_PORT}@{me}:{PEER_PORT}"},
         {"name": "TIDELOG_HTTP", "value": f"0.0.0.0:{HTTP_PORT}"},
+        # Network policies keep strangers away; the pods have no TLS yet.
+        {"name": "TIDELOG_INSECURE", "value": "true"},
         {"name": "TIDELOG_SEEDS", "value": seeds},
     ]
 

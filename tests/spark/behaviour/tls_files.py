@@ -1,10 +1,10 @@
-"""The table of behaviour: the options of TLS, which reads and writes share."""
+"""The table of behaviour: the options of TLS and tokens, which reads and writes share."""
 
 from __future__ import annotations
 
 from spark.behaviour.case import Bad, Case, Good, Table, Written, at
 from spark.brokers import FILES, ONE_WITH_TLS
-from tidelog_spark.servers import SERVERS, TLS, TLS_AUTHORITIES, TLS_CERTIFICATE, TLS_KEY
+from tidelog_spark.servers import SERVERS, TLS, TLS_AUTHORITIES, TLS_CERTIFICATE, TLS_KEY, TOKEN_FILE
 
 GIVEN = {
     SERVERS: ONE_WITH_TLS,
@@ -12,6 +12,7 @@ GIVEN = {
     TLS_AUTHORITIES: f"{FILES}/ca.crt",
     TLS_CERTIFICATE: f"{FILES}/tls.crt",
     TLS_KEY: f"{FILES}/tls.key",
+    TOKEN_FILE: f"{FILES}/token",
 }
 _ALL = [*at(0, *range(10)), *at(1, *range(4))]
 _IMPLIED = {name: value for name, value in GIVEN.items() if name != TLS}
@@ -28,6 +29,11 @@ _BAD = {
     ],
     TLS_CERTIFICATE: [Bad({TLS_CERTIFICATE: "/a.crt"}, _TOGETHER)],
     TLS_KEY: [Bad({TLS_KEY: "/a.key"}, _TOGETHER)],
+    TOKEN_FILE: [
+        Bad({TOKEN_FILE: "/none"},
+            f"{TOKEN_FILE}: the token file /none cannot be read: No such file or directory"),
+        Bad({TOKEN_FILE: "/dev/null"}, f"{TOKEN_FILE}: the token in /dev/null is not a token"),
+    ],
 }  # fmt: skip
 
 TLS_OPTIONS: Table = {
