@@ -157,6 +157,7 @@ class Assembly:
             broker_id=directory.broker_id,
         )
         controller.watch(self.access_control.authorization.image_changed)
+        broker.metrics.add(self.access_control.authorization.usages.samples)
         self._admin = AdminService(broker, controller, platform.new_id)
         self._log = LogService(broker, controller)
         self._access = AccessService(broker, controller, self.access_control)

@@ -99,6 +99,10 @@ class Metrics:
             registry=self.registry,
         )
 
+    def add(self, samples: Callable[[], Iterable[Sample]]) -> None:
+        """Shows these, too."""
+        self.registry.register(_Collected(samples))
+
     def loop_was_late(self, late: Late) -> None:
         """Counts a beat of the event loop."""
         self.loop_late_seconds.observe(late.seconds)

@@ -1,4 +1,4 @@
-"""Administration of rules and tokens (docs/access.md). It extends `admin`, which has the streams."""
+"""Administration of rules, tokens and quotas (docs/access.md). It extends `admin`, which has the streams."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from tidelog.model.access import (
     TokenDescription,
     check_token_principal,
 )
+from tidelog.model.quotas import Quota
 from tidelog_proto import access_pb2 as pb
 
 
@@ -55,7 +56,7 @@ class NewToken(NamedTuple):
 
 
 class AccessAdmin(Admin):
-    """The part of a client that administers rules and tokens."""
+    """The part of a client that administers rules, tokens and quotas."""
 
     async def who_am_i(self) -> WhoAmI:
         """The principal of this client, as the cluster knows it. Raises `Unauthenticated`."""
@@ -168,6 +169,39 @@ class AccessAdmin(Admin):
 
         answer = await self._call(call, repeat_indefinite=True)
         return [access_wire.token_from_proto(token) for token in answer.tokens]
+
+    async def set_quota(self, quota: Quota) -> None:
+        """Says how much a principal may use of each broker, instead of its present quota. May be repeated."""
+        if not isinstance(quota, Quota):
+            raise wrong_type("quota", quota, "a Quota")
+        quota.check()
+        request = pb.SetQuotaRequest(quota=access_wire.quota_to_proto(quota))
+
+        async def call(channel: BrokerChannel) -> pb.SetQuotaResponse:
+            return await channel.access.SetQuota(request, timeout=self._options.request_timeout_s)
+
+        await self._call(call, repeat_indefinite=True)
+
+    async def delete_quota(self, principal: str) -> None:
+        """Takes the quota of a principal away."""
+        check_str("principal", principal)
+        request = pb.DeleteQuotaRequest(principal=principal)
+
+        async def call(channel: BrokerChannel) -> pb.DeleteQuotaResponse:
+            return await channel.access.DeleteQuota(request, timeout=self._options.request_timeout_s)
+
+        await self._call(call, repeat_indefinite=False)
+
+    async def list_quotas(self) -> list[Quota]:
+        """All quotas, by principal."""
+
+        async def call(channel: BrokerChannel) -> pb.ListQuotasResponse:
+            return await channel.access.ListQuotas(
+                pb.ListQuotasRequest(), timeout=self._options.request_timeout_s
+            )
+
+        answer = await self._call(call, repeat_indefinite=True)
+        return [access_wire.quota_from_proto(quota) for quota in answer.quotas]
 
 
 def _operation(value: Operation | str) -> Operation:

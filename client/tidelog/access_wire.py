@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import asdict, fields
 from typing import Final
 
 from tidelog.errors import InvalidRequest
 from tidelog.model.access import AclRule, Operation, Resource, TokenDescription
+from tidelog.model.quotas import Quota
 from tidelog_proto import access_pb2 as pb
 
 _OPERATIONS: Final = {
@@ -100,3 +102,11 @@ def token_from_proto(message: pb.TokenDescription) -> TokenDescription:
         expires_us=message.expires_us,
         note=message.note,
     )
+
+
+def quota_to_proto(quota: Quota) -> pb.Quota:
+    return pb.Quota(**asdict(quota))
+
+
+def quota_from_proto(message: pb.Quota) -> Quota:
+    return Quota(**{field.name: getattr(message, field.name) for field in fields(Quota)})

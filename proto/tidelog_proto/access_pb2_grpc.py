@@ -69,6 +69,21 @@ class AccessStub:
                 request_serializer=tidelog__proto_dot_access__pb2.ListTokensRequest.SerializeToString,
                 response_deserializer=tidelog__proto_dot_access__pb2.ListTokensResponse.FromString,
                 _registered_method=True)
+        self.SetQuota = channel.unary_unary(
+                '/tidelog.v1.Access/SetQuota',
+                request_serializer=tidelog__proto_dot_access__pb2.SetQuotaRequest.SerializeToString,
+                response_deserializer=tidelog__proto_dot_access__pb2.SetQuotaResponse.FromString,
+                _registered_method=True)
+        self.DeleteQuota = channel.unary_unary(
+                '/tidelog.v1.Access/DeleteQuota',
+                request_serializer=tidelog__proto_dot_access__pb2.DeleteQuotaRequest.SerializeToString,
+                response_deserializer=tidelog__proto_dot_access__pb2.DeleteQuotaResponse.FromString,
+                _registered_method=True)
+        self.ListQuotas = channel.unary_unary(
+                '/tidelog.v1.Access/ListQuotas',
+                request_serializer=tidelog__proto_dot_access__pb2.ListQuotasRequest.SerializeToString,
+                response_deserializer=tidelog__proto_dot_access__pb2.ListQuotasResponse.FromString,
+                _registered_method=True)
 
 
 class AccessServicer:
@@ -120,6 +135,25 @@ class AccessServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetQuota(self, request, context):
+        """Replaces the quota that the principal has.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteQuota(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListQuotas(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AccessServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -157,6 +191,21 @@ def add_AccessServicer_to_server(servicer, server):
                     servicer.ListTokens,
                     request_deserializer=tidelog__proto_dot_access__pb2.ListTokensRequest.FromString,
                     response_serializer=tidelog__proto_dot_access__pb2.ListTokensResponse.SerializeToString,
+            ),
+            'SetQuota': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetQuota,
+                    request_deserializer=tidelog__proto_dot_access__pb2.SetQuotaRequest.FromString,
+                    response_serializer=tidelog__proto_dot_access__pb2.SetQuotaResponse.SerializeToString,
+            ),
+            'DeleteQuota': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteQuota,
+                    request_deserializer=tidelog__proto_dot_access__pb2.DeleteQuotaRequest.FromString,
+                    response_serializer=tidelog__proto_dot_access__pb2.DeleteQuotaResponse.SerializeToString,
+            ),
+            'ListQuotas': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListQuotas,
+                    request_deserializer=tidelog__proto_dot_access__pb2.ListQuotasRequest.FromString,
+                    response_serializer=tidelog__proto_dot_access__pb2.ListQuotasResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -348,6 +397,87 @@ class Access:
             '/tidelog.v1.Access/ListTokens',
             tidelog__proto_dot_access__pb2.ListTokensRequest.SerializeToString,
             tidelog__proto_dot_access__pb2.ListTokensResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetQuota(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tidelog.v1.Access/SetQuota',
+            tidelog__proto_dot_access__pb2.SetQuotaRequest.SerializeToString,
+            tidelog__proto_dot_access__pb2.SetQuotaResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteQuota(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tidelog.v1.Access/DeleteQuota',
+            tidelog__proto_dot_access__pb2.DeleteQuotaRequest.SerializeToString,
+            tidelog__proto_dot_access__pb2.DeleteQuotaResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListQuotas(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tidelog.v1.Access/ListQuotas',
+            tidelog__proto_dot_access__pb2.ListQuotasRequest.SerializeToString,
+            tidelog__proto_dot_access__pb2.ListQuotasResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -42,6 +42,10 @@ class AccessStub:
     """Idempotent: the same token with the same facts is success."""
     DeleteToken: _grpc.UnaryUnaryMultiCallable[_access_pb2.DeleteTokenRequest, _access_pb2.DeleteTokenResponse]
     ListTokens: _grpc.UnaryUnaryMultiCallable[_access_pb2.ListTokensRequest, _access_pb2.ListTokensResponse]
+    SetQuota: _grpc.UnaryUnaryMultiCallable[_access_pb2.SetQuotaRequest, _access_pb2.SetQuotaResponse]
+    """Replaces the quota that the principal has."""
+    DeleteQuota: _grpc.UnaryUnaryMultiCallable[_access_pb2.DeleteQuotaRequest, _access_pb2.DeleteQuotaResponse]
+    ListQuotas: _grpc.UnaryUnaryMultiCallable[_access_pb2.ListQuotasRequest, _access_pb2.ListQuotasResponse]
 
 @_typing.type_check_only
 class AccessAsyncStub(AccessStub):
@@ -57,6 +61,10 @@ class AccessAsyncStub(AccessStub):
     """Idempotent: the same token with the same facts is success."""
     DeleteToken: _aio.UnaryUnaryMultiCallable[_access_pb2.DeleteTokenRequest, _access_pb2.DeleteTokenResponse]  # type: ignore[assignment]
     ListTokens: _aio.UnaryUnaryMultiCallable[_access_pb2.ListTokensRequest, _access_pb2.ListTokensResponse]  # type: ignore[assignment]
+    SetQuota: _aio.UnaryUnaryMultiCallable[_access_pb2.SetQuotaRequest, _access_pb2.SetQuotaResponse]  # type: ignore[assignment]
+    """Replaces the quota that the principal has."""
+    DeleteQuota: _aio.UnaryUnaryMultiCallable[_access_pb2.DeleteQuotaRequest, _access_pb2.DeleteQuotaResponse]  # type: ignore[assignment]
+    ListQuotas: _aio.UnaryUnaryMultiCallable[_access_pb2.ListQuotasRequest, _access_pb2.ListQuotasResponse]  # type: ignore[assignment]
 
 class AccessServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -111,5 +119,27 @@ class AccessServicer(metaclass=_abc_1.ABCMeta):
         request: _access_pb2.ListTokensRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_access_pb2.ListTokensResponse, _abc.Awaitable[_access_pb2.ListTokensResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def SetQuota(
+        self,
+        request: _access_pb2.SetQuotaRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_access_pb2.SetQuotaResponse, _abc.Awaitable[_access_pb2.SetQuotaResponse]]:
+        """Replaces the quota that the principal has."""
+
+    @_abc_1.abstractmethod
+    def DeleteQuota(
+        self,
+        request: _access_pb2.DeleteQuotaRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_access_pb2.DeleteQuotaResponse, _abc.Awaitable[_access_pb2.DeleteQuotaResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def ListQuotas(
+        self,
+        request: _access_pb2.ListQuotasRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_access_pb2.ListQuotasResponse, _abc.Awaitable[_access_pb2.ListQuotasResponse]]: ...
 
 def add_AccessServicer_to_server(servicer: AccessServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -18,7 +18,8 @@ from support.broker import BrokerProcess
 from support.certificates import Authority
 from support.hosts import HOST
 from tidelog import AclRule, Operation, ReaderOptions, Resource, Tls
-from tidelog.errors import PermissionDenied, StreamNotFound, Unauthenticated
+from tidelog.errors import PermissionDenied, ResourceExhausted, StreamNotFound, Unauthenticated
+from tidelog.model import Quota
 from tidelog_broker.tls.files import TlsFiles
 from tidelog_broker.tls.names import ClientName
 
@@ -76,6 +77,8 @@ async def admin(broker: BrokerProcess, authority: Authority, tmp_path: Path) -> 
         await client.change_acl(remove=await client.list_acl())
         for token in await client.list_tokens():
             await client.delete_token(token.token_id)
+        for quota in await client.list_quotas():
+            await client.delete_quota(quota.principal)
         for stream in await client.list_streams():
             await client.delete_stream(stream.name)
 
@@ -291,6 +294,58 @@ async def test_a_client_follows_the_file_of_its_token(
             await asyncio.sleep(0.7)
 
 
+async def test_calls_above_the_quota_are_refused(
+    admin: tidelog.Client, broker: BrokerProcess, authority: Authority, tmp_path: Path
+) -> None:
+    """A10; the administrator has no quota."""
+    await admin.create_stream("orders")
+    await admin.change_acl(add=[rule("user:ann", Operation.CONSUME)])
+    await admin.set_quota(Quota(principal="*", calls_max=1))
+    async with admin.producer("orders") as producer:
+        await producer.send(b"1")
+    files = authority.issue(tmp_path / "ann", str(ClientName("main", "ann")))
+    ann = tidelog.connect(broker.address, tls=tls_of(files), retry_timeout_s=0.1)
+    async with ann, ann.reader("orders") as reader:
+        assert (await anext(reader)).value == b"1"
+        with pytest.raises(ResourceExhausted, match="user:ann has 1 call on this broker"):
+            await ann.who_am_i()
+    async with tidelog.connect(broker.address, tls=tls_of(files)) as ann:
+        assert (await ann.who_am_i()).principal == "user:ann"
+
+
+async def test_writers_and_readers_above_the_quota_are_delayed_and_lose_nothing(
+    admin: tidelog.Client, broker: BrokerProcess, tokens_address: str, known: Tls, authority: Authority,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    rules = [rule("user:ann", Operation.PRODUCE), rule("user:ann", Operation.CONSUME)]
+    await admin.create_stream("orders", partitions=1)
+    await admin.set_quota(
+        Quota(principal="user:ann", produce_bytes_per_second=256 << 10, fetch_bytes_per_second=256 << 10)
+    )
+    values = [bytes([number]) * (128 << 10) for number in range(4)]
+    ann = await user(admin, tokens_address, known, "user:ann", *rules)
+
+    async with ann:
+        async with ann.producer("orders") as producer:
+            for value in values:
+                await producer.send(value)
+        after_writing = await delayed(admin, broker, authority, tmp_path)
+        for _ in range(2):
+            async with ann.reader("orders", follow=False) as reader:
+                assert [record.value async for record in reader] == values
+
+    assert after_writing > 0
+    assert await delayed(admin, broker, authority, tmp_path) > after_writing
+
+
+async def delayed(admin: tidelog.Client, broker: BrokerProcess, authority: Authority, folder: Path) -> float:
+    """How long the requests of ann have waited."""
+    files = authority.issue(folder / "metrics", ADMIN)
+    page = await asyncio.to_thread(fetched, broker, "/metrics", files, "")
+    line = 'tidelog_quota_delayed_seconds{principal="user:ann"} '
+    return next(float(one.removeprefix(line)) for one in page[1].splitlines() if one.startswith(line))
+
+
 async def test_http_knows_clients_by_token_and_by_certificate(
     broker: BrokerProcess, admin: tidelog.Client, authority: Authority, tmp_path: Path
 ) -> None:
@@ -311,21 +366,21 @@ async def test_http_knows_clients_by_token_and_by_certificate(
 
 async def http(broker: BrokerProcess, path: str, files: TlsFiles, token: str = "") -> int:
     """The status of an answer."""
+    return (await asyncio.to_thread(fetched, broker, path, files, token))[0]
+
+
+def fetched(broker: BrokerProcess, path: str, files: TlsFiles, token: str) -> tuple[int, str]:
+    """The status of an answer, and its text."""
     context = ssl.create_default_context(cafile=str(files.authorities))
     context.load_cert_chain(files.certificate, files.key)
     request = urllib.request.Request(f"https://{HOST}:{broker.http_port}{path}")
     if token:
         request.add_header("Authorization", f"Bearer {token}")
-
-    def ask() -> int:
-        try:
-            with urllib.request.urlopen(request, timeout=10, context=context) as answer:
-                status: int = answer.status
-                return status
-        except urllib.error.HTTPError as error:
-            return error.code
-
-    return await asyncio.to_thread(ask)
+    try:
+        with urllib.request.urlopen(request, timeout=10, context=context) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, ""
 
 
 async def test_a_certificate_expires_also_for_calls_that_run(

@@ -174,6 +174,23 @@ def test_a_token_in_a_file_is_for_its_owner_alone(guarded: Guarded, as_admin: Ca
     assert found(as_admin, "token", "list", "--user", "user:ann") == []
 
 
+def test_quotas_are_set_listed_and_deleted(as_admin: Calling, as_writer: Calling) -> None:
+    assert as_admin("quota", "set", "user:orders-writer", "--produce", "10MiB", "--requests", "500").code == 0
+    assert found(as_admin, "quota", "list") == [
+        {
+            "principal": "user:orders-writer",
+            "produce_bytes_per_second": 10 << 20,
+            "fetch_bytes_per_second": 0,
+            "requests_per_second": 500,
+            "calls_max": 0,
+        }
+    ]
+    assert "user:orders-writer" in as_admin("quota", "list").out
+    assert as_writer("quota", "list").code == Exit.DENIED
+    assert as_admin("quota", "delete", "user:orders-writer").code == 0
+    assert as_admin("quota", "delete", "user:orders-writer").code == Exit.USAGE
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -185,6 +202,8 @@ def test_a_token_in_a_file_is_for_its_owner_alone(guarded: Guarded, as_admin: Ca
         (("acl", "check", "user:ann", "all", "--stream", "x"), "has no operation all"),
         (("token", "create", "group:x"), "give user:NAME"),
         (("token", "create", "user:ann", "--expires", "soon"), "give a duration such as 90d"),
+        (("quota", "set", "user:ann"), "the quota limits nothing"),
+        (("quota", "set", "user:ann", "--produce", "much"), "is not a size"),
         (("token", "delete", "nothing"), "there is no token with id 'nothing'"),
     ],
 )

@@ -151,6 +151,9 @@ CASES: dict[str, Case] = {
     "ListAcl": Case(lambda _: access.ListAclRequest(), DENIED),
     "CreateToken": Case(lambda _: access.CreateTokenRequest(hash=b"short", principal="user:x"), DENIED),
     "DeleteToken": Case(lambda _: access.DeleteTokenRequest(token_id="0"), DENIED),
+    "SetQuota": Case(lambda _: access.SetQuotaRequest(quota=access.Quota(principal="x")), DENIED),
+    "DeleteQuota": Case(lambda _: access.DeleteQuotaRequest(principal="user:x"), DENIED),
+    "ListQuotas": Case(lambda _: access.ListQuotasRequest(), DENIED),
     "ListTokens": Case(lambda _: access.ListTokensRequest(), DENIED),
 }
 

@@ -43,7 +43,7 @@ ENTRIES: list[Covered | NotRun] = [
     Covered(".*", r"tidelog dev( --brokers 3)?", "tests/cli/test_dev.py"),
     Covered("docs/getting-started.md", r".*\btidelog .*", "tests/docs/test_getting_started.py"),
     Covered("docs/cli.md", r".*\btidelog .*", "tests/cli/test_every_command.py"),
-    Covered("docs/operations.md", r"tidelog (acl|token) .*", "tests/cli/test_access.py"),
+    Covered("docs/operations.md", r"tidelog (acl|token|quota) .*", "tests/cli/test_access.py"),
     Covered("docs/operations.md", r"tidelog-broker .*", "tests/broker/test_command.py"),
     Covered("docs/operations.md", r"tidelog verify --cluster .*", "tests/cli/test_verify_cluster.py"),
     Covered("docs/operations.md", r"tidelog verify /.*", "tests/cli/test_verify.py"),

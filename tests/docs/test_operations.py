@@ -12,12 +12,15 @@ from tidelog_operator.kubernetes.objects import Objects
 from tidelog_operator.reporting.metrics import Metrics as OperatorMetrics
 
 ROOT = Path(__file__).parents[2]
-SAMPLES = (ROOT / "broker/tidelog_broker/hosting/samples.py").read_text(encoding="utf-8")
+SAMPLES = "".join(
+    (ROOT / "broker/tidelog_broker" / module).read_text(encoding="utf-8")
+    for module in ("hosting/samples.py", "api/usage.py")
+)
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def metrics_of_a_broker() -> set[str]:
-    """Counters and histograms as a scrape shows them, and the gauges of `hosting.samples`."""
+    """Counters and histograms as a scrape shows them, and the gauges of `hosting.samples` and `api.usage`."""
     counted = generate_latest(Metrics(lambda: ()).registry).decode()
     return {
         *re.findall(r"^# TYPE (\w+) ", counted, re.MULTILINE),

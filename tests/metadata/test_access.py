@@ -8,7 +8,7 @@ import pytest
 
 from metadata.samples import CLUSTER, applied, solo_cluster
 from tidelog.errors import InvalidRequest, ResourceExhausted, Unavailable
-from tidelog.model import AclRule, Operation, Resource
+from tidelog.model import AclRule, Operation, Quota, Resource
 from tidelog_broker.core.metadata.commands import FEATURE_LEVEL, AddToken, FormatCluster
 from tidelog_broker.core.metadata.decisions import access as decide
 from tidelog_broker.core.metadata.image import ClusterImage
@@ -108,6 +108,22 @@ def test_a_cluster_with_an_older_broker_waits() -> None:
         decide.change_acl(old, [PRODUCE], ())
     with pytest.raises(Unavailable, match="update all brokers first"):
         token(old)
+
+
+def test_a_quota_replaces_the_one_before_and_is_removed() -> None:
+    first, second = (Quota(principal="user:ann", calls_max=number) for number in (1, 2))
+    command = decide.set_quota(image(), first)
+    assert command is not None
+    after = applied(image(), [command])
+
+    assert decide.set_quota(after, first) is None
+    replaced = decide.set_quota(after, second)
+    assert replaced is not None
+    assert applied(after, [replaced]).quotas == {"user:ann": second}
+    assert decode_image(encode_image(after)) == after
+    assert not applied(after, [decide.remove_quota(after, "user:ann")]).quotas
+    with pytest.raises(InvalidRequest, match="has no quota"):
+        decide.remove_quota(image(), "user:ann")
 
 
 def test_rules_and_tokens_survive_a_snapshot() -> None:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from metadata.samples import CLUSTER, applied, created, identifier, quorum_cluster, registered, solo_cluster
-from tidelog.model import AclRule, Operation, Resource, StreamConfig
+from tidelog.model import AclRule, Operation, Quota, Resource, StreamConfig
 from tidelog_broker.core.metadata.commands import (
     AddToken,
     AllocateProducerIds,
@@ -25,9 +25,11 @@ from tidelog_broker.core.metadata.commands import (
     PartitionChange,
     RaiseFeatureLevel,
     RecoverCluster,
+    RemoveQuota,
     RemoveToken,
     ReplicaName,
     ReplicasLost,
+    SetQuota,
     Suspect,
     UnregisterBroker,
     decode_command,
@@ -76,6 +78,8 @@ EVERY_COMMAND: list[Command] = [
     ChangeAcl((RULE,), (dataclasses.replace(RULE, deny=True),)),
     AddToken(bytes(32), "user:ann", 5, 9, "laptop"),
     RemoveToken(bytes(32)),
+    SetQuota(Quota(principal="user:ann", produce_bytes_per_second=1024)),
+    RemoveQuota("user:ann"),
 ]
 
 

@@ -5,7 +5,9 @@ take and return messages and do not know gRPC; only `grpc_door` does, with `stat
 so that another door can stand beside it (DESIGN section 8).
 
 - `grpc_door`, `http`  the doors; `admission` bounds the calls that run at a time
-- `access_control` says for each call who calls, and what it may do: `access`; `permissions` lists the rpcs
+- `access_control` says for each call who calls, and what it may do: `access`; `permissions` lists the rpcs;
+  `usage` is what the caller uses of its quota
+- `admitted`           the begin and the end of a call
 - `calls`, `status`    a call and its errors, independent of gRPC
 - `log_service`        the `Log` service: `produce`, `publish_records`, `fetch`, `sinks`
 - `fetch_start`, `fetch_reading`  where a Fetch begins, how far it has come

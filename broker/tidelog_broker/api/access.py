@@ -13,6 +13,7 @@ from typing import Final
 from tidelog.errors import PermissionDenied, StreamNotFound, TidelogError, Unauthenticated
 from tidelog.model import id_text
 from tidelog.model.access import ANONYMOUS, AclRule, Operation, Resource
+from tidelog_broker.api.usage import UNLIMITED, Usage, Usages
 from tidelog_broker.core.metadata.image import ClusterImage, StreamImage
 from tidelog_broker.core.metadata.permissions import Decision, Permissions, Principals
 from tidelog_broker.identity.identity import NOBODY, Identity
@@ -35,6 +36,11 @@ class Access:
 
     def __init__(self, identity: Identity) -> None:
         self.identity = identity
+
+    @property
+    def usage(self) -> Usage:
+        """What the caller uses of this broker."""
+        return UNLIMITED
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.identity.principal}>"
@@ -81,6 +87,10 @@ class RestrictedAccess(Access):
         """Streams by id. A stream keeps its name, so only the rules can change it."""
         self._rules: object = None
         """Those that `_allowed` rests on."""
+
+    @property
+    def usage(self) -> Usage:
+        return self._authorization.usages.of(self.identity.principal)
 
     def check_known(self) -> None:
         if self.identity.principal == ANONYMOUS and not self._authorization.permissions().names(ANONYMOUS):
@@ -145,6 +155,7 @@ class Authorization:
 
     def __init__(self, image: Callable[[], ClusterImage], superusers: frozenset[str]) -> None:
         self.image = image
+        self.usages = Usages(image)
         self._superusers = superusers
         self._rules: tuple[AclRule, ...] | None = None
         self._permissions = Permissions(())

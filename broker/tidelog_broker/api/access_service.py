@@ -1,6 +1,6 @@
-"""The `Access` service: rules, tokens, and what a principal may do (docs/access.md).
+"""The `Access` service: rules, tokens, quotas, and what a principal may do (docs/access.md).
 
-Only the controller changes rules and tokens: `forwarding`. What a principal may do, each broker says by the
+Only the controller changes them: `forwarding`. What a principal may do, each broker says by the
 image that it has.
 """
 
@@ -53,6 +53,10 @@ class AccessService:
                 ControllerCall(
                     "DeleteToken", pb.DeleteTokenRequest, pb.DeleteTokenResponse, self._delete_token
                 ),
+                ControllerCall("SetQuota", pb.SetQuotaRequest, pb.SetQuotaResponse, self._set_quota),
+                ControllerCall(
+                    "DeleteQuota", pb.DeleteQuotaRequest, pb.DeleteQuotaResponse, self._delete_quota
+                ),
             ],
         )
         """For rpcs that only the controller can serve."""
@@ -67,6 +71,12 @@ class AccessService:
 
     async def delete_token(self, request: pb.DeleteTokenRequest) -> Message:
         return await self._at_controller("DeleteToken", request)
+
+    async def set_quota(self, request: pb.SetQuotaRequest) -> Message:
+        return await self._at_controller("SetQuota", request)
+
+    async def delete_quota(self, request: pb.DeleteQuotaRequest) -> Message:
+        return await self._at_controller("DeleteQuota", request)
 
     async def _at_controller(self, rpc: str, request: Message) -> Message:
         response: Message = await self.forwarding.at_controller(rpc, request)
@@ -110,6 +120,15 @@ class AccessService:
         token = decide.token_with(before, request.token_id)
         return pb.DeleteTokenResponse(token=access_wire.token_to_proto(token.describe()))
 
+    async def _set_quota(self, request: pb.SetQuotaRequest) -> pb.SetQuotaResponse:
+        quota = access_wire.quota_from_proto(request.quota)
+        await self._quorum.change(lambda image: decide.set_quota(image, quota))
+        return pb.SetQuotaResponse()
+
+    async def _delete_quota(self, request: pb.DeleteQuotaRequest) -> pb.DeleteQuotaResponse:
+        await self._quorum.change(lambda image: decide.remove_quota(image, request.principal))
+        return pb.DeleteQuotaResponse()
+
     # --- here
 
     async def who_am_i(self, request: pb.WhoAmIRequest) -> pb.WhoAmIResponse:
@@ -152,6 +171,10 @@ class AccessService:
         if request.principal:
             rules = (rule for rule in rules if rule.principal == request.principal)
         return pb.ListAclResponse(rules=map(access_wire.rule_to_proto, rules))
+
+    async def list_quotas(self, request: pb.ListQuotasRequest) -> pb.ListQuotasResponse:
+        quotas = sorted(self._quorum.image.quotas.values(), key=lambda quota: quota.principal)
+        return pb.ListQuotasResponse(quotas=map(access_wire.quota_to_proto, quotas))
 
     async def list_tokens(self, request: pb.ListTokensRequest) -> pb.ListTokensResponse:
         tokens = sorted(

@@ -26,15 +26,12 @@ from collections.abc import (
     AsyncGenerator,
     Callable,
     Coroutine,
-    Iterable,
     Iterator,
     Mapping,
-    Sequence,
 )
-from contextlib import AbstractContextManager, aclosing
+from contextlib import aclosing
 from enum import Enum, auto
-from types import TracebackType
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 import grpc
 import grpc.aio
@@ -45,11 +42,12 @@ from google.protobuf.message import DecodeError
 
 from tidelog.errors import InvalidRequest, TidelogError
 from tidelog.large_field import fields
-from tidelog_broker.api.access import ACCESS, Access
 from tidelog_broker.api.access_control import AccessControl
-from tidelog_broker.api.admission import CLIENT, Admission, client_of
+from tidelog_broker.api.admission import Admission
+from tidelog_broker.api.admitted import Admitted, Caller
 from tidelog_broker.api.permissions import PERMISSIONS, Permission
 from tidelog_broker.api.status import RichStatus, internal_error, rich_status
+from tidelog_broker.api.usage import Usage
 from tidelog_broker.limits.turns import Turns
 
 log = structlog.get_logger(__name__)
@@ -69,11 +67,8 @@ COUNTED_BYTES_MIN = 64 << 10
 TURN_BYTES_MAX = 4 << 20
 """Of calls that begin in one turn of the event loop, and of answers; some ten milliseconds each."""
 
-CERTIFICATE: Final = "x509_pem_cert"
-"""The key of gRPC's for the certificate of the client; absent if it has shown none."""
-
-CERTIFICATE_CHAIN: Final = "x509_pem_cert_chain"
-"""Its key for the certificates that the client sent after its own; absent if there are none."""
+REQUESTS: Final = "requests"
+"""As quotas call them."""
 
 CALL_BYTES = 128 << 10
 """To begin a call, or to send an answer of it, takes as long as so many bytes of an answer, beside those."""
@@ -84,24 +79,6 @@ _GONE: type[Exception] = grpc.aio.BaseError
 
 Observe = Callable[[str, str], None]
 """Called with the rpc's name and the code of its outcome ("OK" or an error code)."""
-
-
-class Caller(Protocol):
-    """What is used of gRPC's context of a call."""
-
-    async def read(self) -> Any: ...
-
-    async def write(self, message: Any) -> None: ...
-
-    def set_trailing_metadata(self, trailing_metadata: Any) -> None: ...
-
-    async def abort(self, code: grpc.StatusCode, details: str) -> Any: ...
-
-    def peer(self) -> str: ...
-
-    def auth_context(self) -> Mapping[str, Sequence[bytes]]: ...
-
-    def invocation_metadata(self) -> Iterable[tuple[str, str | bytes]] | None: ...
 
 
 Answer = Callable[[Any, Caller], Coroutine[Any, Any, Any]]
@@ -170,6 +147,7 @@ class Calls:
                 async with self._admitted(context) as access:
                     accepted = _accepted(request)
                     permission(access, accepted)
+                    await access.usage.pace(access.usage.requests, 1, REQUESTS)
                     response = await function(accepted)
             except Exception as error:
                 aborting = self._abort(name, error, context)
@@ -194,6 +172,7 @@ class Calls:
                 async with self._admitted(context, stream=True) as access:
                     accepted = _accepted(request)
                     permission(access, accepted)
+                    await access.usage.pace(access.usage.requests, 1, REQUESTS)
                     async with aclosing(function(accepted)) as responses:
                         async for response in responses:
                             await self._answers.turn(CALL_BYTES + getattr(response, "bytes_to_send", 0))
@@ -211,13 +190,15 @@ class Calls:
         return answer
 
     def _duplex(self, name: str, function: Callable[[Callable[[Any], None]], Any]) -> Answer:
-        async def serve(context: Caller) -> None:
+        async def serve(context: Caller, usage: Usage) -> None:
+            await usage.pace(usage.requests, 1, REQUESTS)
             outbox = _Outbox(context)
             writer = asyncio.create_task(outbox.run())
             try:
                 call = function(outbox.put)
                 while (request := await context.read()) is not _EOF:
                     call.receive(_accepted(request))
+                    await usage.slept(call.pause())
                     if call.full:
                         await call.until(lambda: not call.full)
                     if outbox.full:
@@ -231,8 +212,8 @@ class Calls:
 
         async def answer(_requests: Any, context: Caller) -> None:
             try:
-                async with self._admitted(context, stream=True):
-                    await serve(context)
+                async with self._admitted(context, stream=True) as access:
+                    await serve(context, access.usage)
             except Exception as error:
                 aborting = self._abort(name, error, context)
                 del context
@@ -242,8 +223,8 @@ class Calls:
 
         return answer
 
-    def _admitted(self, context: Caller, *, stream: bool = False) -> _Admitted:
-        return _Admitted(self._admission, self._control, context, stream)
+    def _admitted(self, context: Caller, *, stream: bool = False) -> Admitted:
+        return Admitted(self._admission, self._control, context, stream)
 
     async def _abort(self, name: str, error: Exception, context: Caller) -> None:
         if isinstance(error, grpc.aio.AbortError):
@@ -263,60 +244,6 @@ class Calls:
         aborting = context.abort(status.code, status.details)
         del context
         await aborting
-
-
-def credentials_of(context: Caller) -> tuple[str, tuple[bytes, ...]]:
-    """What a call shows: its authorization, and the certificate of its connection with those that were sent
-    after it (PEM). Both may be empty."""
-    facts = context.auth_context()
-    authorization = ""
-    for key, value in context.invocation_metadata() or ():
-        if key == "authorization":
-            authorization = value if isinstance(value, str) else value.decode("latin-1")
-    return authorization, (*facts.get(CERTIFICATE, ()), *facts.get(CERTIFICATE_CHAIN, ()))
-
-
-class _Admitted:
-    """Around the service of a call. Raises what refuses it, and `Unavailable` in a stream whose credentials
-    are withdrawn.
-
-    Not made by a decorator, because calls with a single record would feel it.
-    """
-
-    __slots__ = ("_admission", "_client", "_context", "_control", "_stream", "_watched")
-
-    def __init__(self, admission: Admission, control: AccessControl, context: Caller, stream: bool) -> None:
-        self._admission = admission
-        self._control = control
-        self._context = context
-        self._stream = stream
-        self._client = client_of(context.peer())
-        self._watched: AbstractContextManager[None] | None = None
-
-    async def __aenter__(self) -> Access:
-        self._admission.enter(self._client)
-        try:
-            access = await self._control.admit(*credentials_of(self._context))
-            # The context is the call's own: gRPC serves each in a task.
-            CLIENT.set(self._client)
-            ACCESS.set(access)
-            if self._stream:
-                watched = self._control.watched(access)
-                watched.__enter__()
-                self._watched = watched
-        except BaseException:
-            self._admission.leave(self._client)
-            raise
-        return access
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            if self._watched is not None:
-                self._watched.__exit__(kind, error, trace)
-        finally:
-            self._admission.leave(self._client)
 
 
 class _Outbox:

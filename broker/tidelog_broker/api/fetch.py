@@ -27,7 +27,7 @@ from tidelog_broker.api.fetch_projected import ANSWER_BYTES_MAX as PROJECTED_BYT
 from tidelog_broker.api.fetch_projected import ProjectedAnswers
 from tidelog_broker.api.fetch_reading import Reading
 from tidelog_broker.api.fetch_start import check_newest_known, resolve_start
-from tidelog_broker.api.verbatim import EncodedAnswer, VerbatimAnswer
+from tidelog_broker.api.verbatim import EncodedAnswer, VerbatimAnswer, size_of
 from tidelog_broker.hosting.broker import Broker
 from tidelog_broker.limits.answer_room import SMALL_ANSWER_BYTES, Held
 from tidelog_broker.limits.decoding import LARGE_WAIT_SECONDS_MAX
@@ -104,6 +104,7 @@ class FetchCall:
         self._answers = broker.answers
         self._client = CLIENT.get()
         self._access = ACCESS.get()
+        self._usage = self._access.usage
         self._ahead_bytes = 0
         """Of the chunks that are read ahead."""
 
@@ -131,9 +132,13 @@ class FetchCall:
             while self._active:
                 while self._ready:
                     for index in list(self._ready):
+                        async for heartbeat in self._paced():
+                            yield heartbeat
                         reading = self._ready.pop(index)
                         async with aclosing(self._advance(reading)) as responses:
                             async for response in responses:
+                                if self._usage.quota is not None:
+                                    self._usage.used(self._usage.fetched, size_of(response))
                                 yield response
                         if reading.done:
                             self._forget(self._active.pop(index))
@@ -152,8 +157,15 @@ class FetchCall:
                 partition.unfollow(self)
             self._by_partition.clear()
 
+    async def _paced(self) -> AsyncGenerator[log_pb2.FetchResponse]:
+        """Waits as long as the caller's quota wants before the next answer, with heartbeats (A10)."""
+        while (left := self._usage.fetched.wait(self._loop.time())) > 0:
+            await self._usage.slept(min(left, max(self.seconds_until_heartbeat(), HEARTBEAT_MS_MIN / 1000)))
+            for heartbeat in self.heartbeats():
+                yield heartbeat
+
     def _permissions_changed(self) -> None:
-        """Each partition is looked at again, also those in which nothing happens (A9)."""
+        """Looks at each partition again, also where nothing happens (A9)."""
         self._ready.update(self._active)
         self._wake.set()
 

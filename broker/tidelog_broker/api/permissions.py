@@ -91,4 +91,7 @@ PERMISSIONS: Final[dict[str, Permission]] = {
     "CreateToken": _ADMIN_CLUSTER,
     "DeleteToken": _ADMIN_CLUSTER,
     "ListTokens": _ADMIN_CLUSTER,
+    "SetQuota": _ADMIN_CLUSTER,
+    "DeleteQuota": _ADMIN_CLUSTER,
+    "ListQuotas": _ADMIN_CLUSTER,
 }

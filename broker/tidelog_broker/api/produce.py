@@ -92,6 +92,9 @@ class ProduceCall:
     def __init__(self, broker: Broker, send: Callable[[log_pb2.ProduceResponse], None]) -> None:
         self._broker = broker
         self._access = ACCESS.get()
+        self._usage = self._access.usage
+        self._pause = 0.0
+        """How long the call must not be read because of the caller's quota. s."""
         self._send = send
         self._loop = asyncio.get_running_loop()
         self._pipelines: dict[tuple[bytes, int], _Pipeline] = {}
@@ -115,6 +118,11 @@ class ProduceCall:
             self._room = self._loop.create_future()
             await self._room
 
+    def pause(self) -> float:
+        """How long to wait before the call is read again, told once. s."""
+        pause, self._pause = self._pause, 0.0
+        return pause
+
     def receive(self, message: ProduceMessage) -> None:
         """Takes one request; it is answered through `send`, sooner or later.
 
@@ -133,6 +141,11 @@ class ProduceCall:
         pipeline.slots.append(slot)
         self._bytes += slot.bytes
         self._requests += 1
+        usage = self._usage
+        if usage.quota is not None:
+            self._pause = max(
+                usage.used(usage.produced, slot.bytes), usage.used(usage.requests, 1), self._pause
+            )
         timeout_ms = request.timeout_ms if request.HasField("timeout_ms") else None
         pipeline.waiting.append(_Request(request, batch, slot, self._broker.deadline(timeout_ms)))
         if not pipeline.checking:

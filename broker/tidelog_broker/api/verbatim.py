@@ -52,6 +52,13 @@ def parse_produce(data: bytes) -> ProduceMessage:
     return ProduceMessage(facts, facts.batch)
 
 
+def size_of(answer: log_pb2.FetchResponse | VerbatimAnswer | EncodedAnswer) -> int:
+    """About what it takes to send. Bytes."""
+    if isinstance(answer, log_pb2.FetchResponse):
+        return answer.ByteSize()
+    return answer.bytes_to_send
+
+
 class VerbatimAnswer:
     """What a FetchResponse with ``batches`` is to the door: something to serialize."""
 

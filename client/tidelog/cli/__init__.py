@@ -5,7 +5,7 @@ anything that a program may need too, which is in the library. The broker and th
 packages. This one knows only their names, and runs them as processes of their own.
 
 - `stream`, `cluster`, `verify`  the commands of these names
-- `access`     `acl`, `token` and `whoami`
+- `access`     `acl`, `token`, `quota` and `whoami`
 - `records`    `produce`, `consume` and `dump`
 - `local`      `dev`, and the processes of a cluster on this machine
 - `demo`       `demo`

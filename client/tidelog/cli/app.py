@@ -12,7 +12,7 @@ from typing import Any
 import typer
 
 from tidelog import errors
-from tidelog.cli.access import acl, token, whoami
+from tidelog.cli.access import acl, quota, token, whoami
 from tidelog.cli.cluster import command as cluster
 from tidelog.cli.connection import TLS_VARIABLES, TOKEN_FILE_VARIABLE, use_tls, use_token
 from tidelog.cli.demo import command as demo
@@ -88,6 +88,7 @@ app.add_typer(stream.app, name="stream")
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(acl.app, name="acl")
 app.add_typer(token.app, name="token")
+app.add_typer(quota.app, name="quota")
 app.command("whoami", epilog=example(whoami.EXAMPLE))(whoami.whoami)
 app.command("dev", epilog=example(dev.EXAMPLE))(dev.dev)
 app.command("demo", epilog=example(demo.EXAMPLE))(demo.demo)

@@ -6,6 +6,7 @@ brokers of replicas. Import the names from here.
 
 - `configuration` the settings of a stream, with their bounds
 - `access`        principals, rules, tokens
+- `quotas`        how much a principal may use
 - `names`         names of streams, the subjects they record, their labels and owners
 - `identifiers`   the 16 bytes that identify a stream, a cluster, or a run of a broker
 - `descriptions`  a cluster and its parts, as brokers describe them
@@ -51,6 +52,7 @@ from tidelog.model.names import (
 )
 from tidelog.model.pipeline_order import PipelineOrder
 from tidelog.model.projection import Projection
+from tidelog.model.quotas import Quota
 from tidelog.model.record import OFFSET_MAX, AfterBytes, Headers, Position, Receipt, Record
 
 __all__ = [
@@ -76,6 +78,7 @@ __all__ = [
     "PipelineOrder",
     "Position",
     "Projection",
+    "Quota",
     "Receipt",
     "Record",
     "ReplicaDescription",

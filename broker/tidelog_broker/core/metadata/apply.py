@@ -32,8 +32,10 @@ from tidelog_broker.core.metadata.commands import (
     RaiseFeatureLevel,
     RecoverCluster,
     RegisterBroker,
+    RemoveQuota,
     RemoveToken,
     ReplicasLost,
+    SetQuota,
     SetThrottle,
     UnregisterBroker,
 )
@@ -86,6 +88,11 @@ def apply(image: ClusterImage, command: Command, index: int) -> ClusterImage:
         case RemoveToken():
             tokens = image.tokens.remove(command.hash) if command.hash in image.tokens else image.tokens
             after = replace(image, tokens=tokens)
+        case SetQuota():
+            after = replace(image, quotas={**image.quotas, command.quota.principal: command.quota})
+        case RemoveQuota():
+            kept = {name: quota for name, quota in image.quotas.items() if name != command.principal}
+            after = replace(image, quotas=kept)
         case ChangePartitions():
             after = _change_partitions(image, command.changes)
         case RecoverCluster():

@@ -15,6 +15,7 @@ from msgspec import UNSET, UnsetType
 
 from tidelog.model import Listener, StreamConfig
 from tidelog.model.access import AclRule
+from tidelog.model.quotas import Quota
 from tidelog_broker.core.metadata.image import Vote
 from tidelog_broker.errors import DataDirectoryError
 
@@ -237,6 +238,18 @@ class RemoveToken(msgspec.Struct, frozen=True, omit_defaults=True, tag="token-")
     hash: bytes
 
 
+class SetQuota(msgspec.Struct, frozen=True, omit_defaults=True, tag="quota"):
+    """What a principal may use of each broker; it replaces what it might use before (A10)."""
+
+    quota: Quota
+
+
+class RemoveQuota(msgspec.Struct, frozen=True, omit_defaults=True, tag="quota-"):
+    """The principal may use what principals without a quota may use."""
+
+    principal: str
+
+
 class ChangePartitions(msgspec.Struct, frozen=True, omit_defaults=True, tag="partitions"):
     """Elections and changes of ISRs and replicas; one entry for thousands of partitions (M4)."""
 
@@ -276,6 +289,8 @@ Command: TypeAlias = (
     | ChangeAcl
     | AddToken
     | RemoveToken
+    | SetQuota
+    | RemoveQuota
     | ChangePartitions
     | RecoverCluster
 )

@@ -20,6 +20,7 @@ from tidelog.model import (
     id_text,
 )
 from tidelog.model.access import AclRule, TokenDescription
+from tidelog.model.quotas import Quota
 from tidelog_broker.core.metadata.persistent import PersistentMap
 
 TOKEN_ID_BYTES: Final = 8
@@ -290,6 +291,8 @@ class ClusterImage(msgspec.Struct, frozen=True):
     """In the order of lists, each once (`permissions.sorted_rules`)."""
     tokens: PersistentMap[bytes, TokenImage] = msgspec.field(default_factory=PersistentMap)
     """By hash."""
+    quotas: dict[str, Quota] = {}
+    """By principal."""
 
     def __repr__(self) -> str:
         return (

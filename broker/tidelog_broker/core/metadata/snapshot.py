@@ -10,6 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from tidelog.model.access import AclRule
+from tidelog.model.quotas import Quota
 from tidelog_broker.core.metadata.apply import share_of
 from tidelog_broker.core.metadata.image import BrokerImage, ClusterImage, SinkImage, StreamImage, TokenImage
 from tidelog_broker.core.metadata.persistent import PersistentMap
@@ -28,6 +29,7 @@ class _Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     next_sink_number: int = 1
     acl: tuple[AclRule, ...] = ()
     tokens: list[TokenImage] = []
+    quotas: list[Quota] = []
 
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
@@ -48,6 +50,7 @@ def encode_image(image: ClusterImage) -> bytes:
             next_sink_number=image.next_sink_number,
             acl=image.acl,
             tokens=sorted(image.tokens.values(), key=lambda token: token.hash),
+            quotas=sorted(image.quotas.values(), key=lambda quota: quota.principal),
         )
     )
 
@@ -77,4 +80,5 @@ def decode_image(data: bytes) -> ClusterImage:
         next_sink_number=found.next_sink_number,
         acl=found.acl,
         tokens=PersistentMap.of({token.hash: token for token in found.tokens}),
+        quotas={quota.principal: quota for quota in found.quotas},
     )

@@ -1,4 +1,4 @@
-"""Changes of rules and tokens: a request becomes a command or a typed error (A1, A4).
+"""Changes of rules, tokens and quotas: a request becomes a command or a typed error (A1, A4, A10).
 
 Pure, like `streams`. `None` instead of a command means that the image already is as requested.
 """
@@ -10,7 +10,8 @@ from typing import Final
 
 from tidelog.errors import InvalidRequest, ResourceExhausted, Unavailable
 from tidelog.model.access import TOKEN_NOTE_BYTES_MAX, AclRule, check_token_principal
-from tidelog_broker.core.metadata.commands import AddToken, ChangeAcl, RemoveToken
+from tidelog.model.quotas import Quota
+from tidelog_broker.core.metadata.commands import AddToken, ChangeAcl, RemoveQuota, RemoveToken, SetQuota
 from tidelog_broker.core.metadata.feature_levels import ACCESS
 from tidelog_broker.core.metadata.image import ClusterImage, TokenImage
 
@@ -21,6 +22,9 @@ RULES_OF_ONE_CHANGE_MAX: Final = 1_000
 
 TOKENS_MAX: Final = 10_000
 """Tokens of one cluster."""
+
+QUOTAS_MAX: Final = 10_000
+"""Quotas of one cluster."""
 
 HASH_BYTES: Final = 32
 """Of SHA-256."""
@@ -99,6 +103,32 @@ def token_with(image: ClusterImage, token_id: str) -> TokenImage:
         f"there is no token with id {token_id[:32]!r}; `tidelog token list` shows those that exist",
         field="token_id",
     )
+
+
+def set_quota(image: ClusterImage, quota: Quota) -> SetQuota | None:
+    """Gives a principal a quota, in place of the one that it may have.
+
+    Raises `InvalidRequest`, `ResourceExhausted`, or `Unavailable` during an upgrade.
+    """
+    _check_level(image)
+    quota.check()
+    if image.quotas.get(quota.principal) == quota:
+        return None
+    if quota.principal not in image.quotas and len(image.quotas) >= QUOTAS_MAX:
+        raise ResourceExhausted(
+            f"the cluster has {QUOTAS_MAX} quotas, the most allowed; delete some, or give '*' a quota"
+        )
+    return SetQuota(quota)
+
+
+def remove_quota(image: ClusterImage, principal: str) -> RemoveQuota:
+    """Takes a quota away. Raises `InvalidRequest` if there is none."""
+    if principal not in image.quotas:
+        raise InvalidRequest(
+            f"{principal[:200]!r} has no quota; `tidelog quota list` shows those that exist",
+            field="principal",
+        )
+    return RemoveQuota(principal)
 
 
 def _check_level(image: ClusterImage) -> None:
