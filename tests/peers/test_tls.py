@@ -13,6 +13,7 @@ from peers.conftest import Recorded, Station, identity
 from support.certificates import DAY, Authority
 from support.hosts import HOST
 from support.waiting import until
+from tidelog_broker.peers import connection as peer_connection
 from tidelog_broker.peers.connection import PeerConnection
 from tidelog_broker.peers.dialing import dial
 from tidelog_broker.peers.errors import PeerError, WrongPeer
@@ -269,9 +270,11 @@ async def test_a_permissive_listener_stops_while_connections_have_sent_nothing(p
 
 
 async def test_a_connection_ends_when_its_authority_is_withdrawn(
-    station: Station, authority: Authority, tmp_path: Path
+    station: Station, authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Broker 2 keeps its old certificate; broker 3 has a new one, and its connection stays."""
+    # All ends share a loop, which may stall.
+    monkeypatch.setattr(peer_connection, "SILENCE_SECONDS_END", 60.0)
     new = Authority()
     both = authority.pem + new.pem
     heard = {2: Recorded(), 3: Recorded()}
