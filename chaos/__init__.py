@@ -13,6 +13,7 @@ control.
 - `clocks`          clocks that jump, by libfaketime
 - `load`            clients of the library; `nats_load`: publishers to NATS
 - `recording`       the history: what the clients were told and what they read
+- `trust`, `certificates`  TLS and authentication of a run
 - `setup`           how many brokers, streams and clients a run has
 - `harness`         starts the cluster and the load, waits until all is healed, asks for the verdict
 - `plan`            which fault when (pure); `faults`, `volumes` and `administration` perform them

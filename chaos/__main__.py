@@ -89,7 +89,7 @@ def _begun(asked: argparse.Namespace, kinds: Sequence[Kind], folder: Path) -> Co
     seed = random.SystemRandom().randrange(1 << 32) if asked.seed is None else asked.seed
     if asked.scenario is None:
         return Run(
-            RunOptions(seed, asked.minutes * 60, kinds, asked.copies, asked.plant), folder, _say
+            RunOptions(seed, asked.minutes * 60, kinds, asked.copies, asked.plant, asked.tls), folder, _say
         ).play()
     scenario = SCENARIOS[asked.scenario]
     rounds = scenario.rounds if asked.rounds is None else asked.rounds
@@ -141,6 +141,9 @@ def _parser() -> argparse.ArgumentParser:
         "--faults", metavar="A,B", help=f"faults to inject; '' for none. Default: {', '.join(Kind)}"
     )
     parser.add_argument("--copies", type=int, default=3, help="replication factor. Default: 3")
+    parser.add_argument(
+        "--tls", action="store_true", help="all connections use TLS, and calls need credentials"
+    )
     parser.add_argument(
         "--plant", metavar="BUG", default="", help="plant this bug into every broker; the run must find it"
     )

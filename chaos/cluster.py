@@ -13,9 +13,12 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
+import psutil
+
 from chaos.clocks import faked_clock
 from chaos.links import Links
 from chaos.proxy import Proxy
+from chaos.trust import Trust
 from tidelog.cli.local.nats_server import find_nats_server, is_serving
 from tidelog.cli.local.processes import Child, free_ports, python_module, start
 from tidelog.cli.local.waiting import holds_within_async
@@ -36,10 +39,18 @@ class Cluster:
     """Starts and ends the processes of one run. For one event loop, in the main thread."""
 
     def __init__(
-        self, folder: Path, count: int, *, begin: int, plant: str = "", faketime: Path | None = None
+        self,
+        folder: Path,
+        count: int,
+        *,
+        begin: int,
+        plant: str = "",
+        faketime: Path | None = None,
+        trust: Trust | None = None,
     ) -> None:
         """`count`: how many brokers have ports and a folder; `begin`: how many of them start. `faketime`:
-        libfaketime, for `set_clock`; None: all brokers use this machine's clock."""
+        libfaketime, for `set_clock`; None: all brokers use this machine's clock. `trust`: None: without TLS
+        and authentication."""
         ports = free_ports(1 + 4 * count)
         self.folder = folder
         self.brokers = tuple(range(begin))
@@ -47,13 +58,21 @@ class Cluster:
         self.links = Links()
         self._plant = plant
         self._faketime = faketime
+        self._trust = trust
         self._nats_port = ports[0]
         self._grpc = ports[1 : 1 + count]
         self._http = ports[1 + count : 1 + 2 * count]
         self._peers = ports[1 + 2 * count : 1 + 3 * count]
         shown = ports[1 + 3 * count :]
         self.proxies = [
-            Proxy(broker, shown[broker], self._peers[broker], self.links) for broker in range(count)
+            Proxy(
+                broker,
+                shown[broker],
+                self._peers[broker],
+                self.links,
+                dialer_at=None if trust is None else self._dialer_at,
+            )
+            for broker in range(count)
         ]
         self._children: dict[int, Child] = {}
         self._nats: Child | None = None
@@ -108,7 +127,7 @@ class Cluster:
         settings = {
             "data_dir": str(self.data(broker)),
             "broker_id": broker,
-            "listeners": [f"internal={HOST}:{self._grpc[broker]}"],
+            "listeners": [f"internal={HOST}:{self._grpc[broker]}{'?tls=mutual' if self._trust else ''}"],
             "http": f"{HOST}:{self._http[broker]}",
             "peer_listener": f"{HOST}:{self._peers[broker]}@{HOST}:{self.proxies[broker].port}",
             "seeds": ",".join(
@@ -118,9 +137,21 @@ class Cluster:
             # Fast enough to find a rotten segment before the run ends.
             "scrub_interval_ms": SCRUB_MS,
             "scrub_bytes_per_second": SCRUB_BYTES_PER_SECOND,
+            **({} if self._trust is None else self._trust.settings(broker)),
         }
         # JSON is YAML.
         self._settings(broker).write_text(json.dumps(settings, indent=1))
+
+    def _dialer_at(self, port: int) -> int | None:
+        """The broker that dialed from this port; None: it is gone already."""
+        for broker, child in self._children.items():
+            if not child.running:
+                continue
+            with contextlib.suppress(psutil.Error):
+                for one in psutil.Process(child.process.pid).net_connections("tcp"):
+                    if one.laddr and one.laddr.port == port:
+                        return broker
+        return None
 
     def _settings(self, broker: int) -> Path:
         return self.folder / f"broker-{broker}.yaml"

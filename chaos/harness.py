@@ -15,12 +15,13 @@ from typing import Final
 
 import tidelog
 from chaos.clocks import find_faketime
-from chaos.cluster import Cluster, ClusterFailure
+from chaos.cluster import HOST, Cluster, ClusterFailure
 from chaos.figures import Figures
 from chaos.load import END_SECONDS_MAX, Sampler, StreamWriter, TailReader
 from chaos.nats_load import Publisher
 from chaos.recording import Recording
 from chaos.setup import Setup, StreamPlan
+from chaos.trust import ADMINISTRATOR, Trust
 from chaos.verdict import HISTORY, Verdict, compare_replicas, judge, keep_history, read_everything
 from tidelog.cli.local.waiting import holds_within_async
 from tidelog.errors import TidelogError
@@ -63,8 +64,15 @@ class Harness:
         self.figures = Figures()
         self.faults: Counter[str] = Counter()
         """How often each kind of fault was injected."""
+        self.trust = Trust(folder / "tls", setup.brokers_max, HOST) if setup.tls else None
+        """None: without TLS and authentication."""
         self.cluster = Cluster(
-            folder, setup.brokers_max, begin=setup.brokers, plant=plant, faketime=find_faketime()
+            folder,
+            setup.brokers_max,
+            begin=setup.brokers,
+            plant=plant,
+            faketime=find_faketime(),
+            trust=self.trust,
         )
         self._begun = time.monotonic()
         self._writers: list[StreamWriter | Publisher] = []
@@ -91,15 +99,30 @@ class Harness:
         self.say(f"starting {brokers} and a NATS server; seed {self._seed}")
         try:
             await self.cluster.start()
-            async with tidelog.connect(self.cluster.servers, retry_timeout_s=60) as self.client:
-                await self._create_streams()
-                return await self._under_load(act)
+            async with self._connected_as_admin() as self.admin:
+                if self.trust is not None:
+                    await self.trust.begin(self.admin)
+                async with self._connected() as self.client:
+                    await self._create_streams()
+                    return await self._under_load(act)
         finally:
             for task in (*self._writing, *self._reading):
                 task.cancel()
             await asyncio.gather(*self._writing, *self._reading, return_exceptions=True)
             await self.cluster.close()
             keep_history(self.recording, self._folder / HISTORY)
+
+    def _connected_as_admin(self) -> tidelog.Client:
+        tls = None if self.trust is None else self.trust.tls(ADMINISTRATOR)
+        return tidelog.connect(self.cluster.servers, retry_timeout_s=60, tls=tls)
+
+    def _connected(self) -> tidelog.Client:
+        """As the clients that write and read."""
+        if self.trust is None:
+            return self._connected_as_admin()
+        return tidelog.connect(
+            self.cluster.servers, retry_timeout_s=60, tls=self.trust.tls(), token_file=self.trust.token
+        )
 
     async def _create_streams(self) -> None:
         # Placement needs all brokers.
@@ -253,7 +276,9 @@ class Harness:
         except TidelogError as error:
             self.recording.failed(f"The last readers failed: {type(error).__name__}: {error}")
         self.say("all records are read; comparing the replicas")
-        compared, problems = await compare_replicas(self.cluster.servers[0])
+        compared, problems = await compare_replicas(
+            self.cluster.servers[0], None if self.trust is None else self.trust.environment()
+        )
         reports = await asyncio.to_thread(judge, self.recording)
         return Verdict(
             time.monotonic() - self._begun,

@@ -1,8 +1,9 @@
 """A TCP proxy in front of each broker's peer listener. The other brokers know only the proxy's address.
 
 The first frame of a connection names the broker that dials (`tidelog_broker.peers.hello`), so that each
-direction of each pair can be cut. A cut connection stays open and silent in that direction; a dial over a cut
-link hangs. While a broker is down its proxy refuses connections, as the machine of the broker would.
+direction of each pair can be cut. With TLS the frame cannot be read, and the port of the connection tells
+which process dials. A cut connection stays open and silent in that direction; a dial over a cut link hangs.
+While a broker is down its proxy refuses connections, as the machine of the broker would.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import asyncio
 import contextlib
 import socket
 import struct
+from collections.abc import Callable
 from typing import Final
 
 from chaos.links import Links
@@ -50,12 +52,25 @@ class _Connection:
 class Proxy:
     """The proxy of one broker."""
 
-    def __init__(self, broker: int, port: int, behind: int, links: Links) -> None:
-        """`port`: where the proxy listens; `behind`: the broker's own port."""
+    def __init__(
+        self,
+        broker: int,
+        port: int,
+        behind: int,
+        links: Links,
+        *,
+        dialer_at: Callable[[int], int | None] | None = None,
+    ) -> None:
+        """`port`: where the proxy listens; `behind`: the broker's own port.
+
+        `dialer_at`: the broker that dials from a port, for connections with TLS; None: their first frame
+        names it.
+        """
         self.broker = broker
         self.port = port
         self._behind = behind
         self._links = links
+        self._dialer_at = dialer_at
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._connections: set[_Connection] = set()
@@ -93,7 +108,7 @@ class Proxy:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connection: _Connection | None = None
         try:
-            dialer, first = await _greeting(reader)
+            dialer, first = await self._begin_of(reader, writer)
             connection = _Connection(dialer, reader, writer, first)
             self._connections.add(connection)
             await self._forward(connection)
@@ -104,6 +119,17 @@ class Proxy:
                 connection.reset()
                 self._connections.discard(connection)
             writer.transport.abort()
+
+    async def _begin_of(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> tuple[int, bytes]:
+        """The broker that dials, and what was read to learn it."""
+        if self._dialer_at is None:
+            return await _greeting(reader)
+        dialer = self._dialer_at(writer.get_extra_info("peername")[1])
+        if dialer is None:
+            raise ProtocolBroken("the process that dialed is gone")
+        return dialer, b""
 
     async def _forward(self, connection: _Connection) -> None:
         there, back = (connection.dialer, self.broker), (self.broker, connection.dialer)

@@ -31,6 +31,7 @@ class RunOptions:
     copies: int = 3
     plant: str = ""
     """The name of a planted bug."""
+    tls: bool = False
 
 
 class Run:
@@ -39,7 +40,7 @@ class Run:
     def __init__(self, options: RunOptions, folder: Path, say: Callable[[str], None]) -> None:
         self._options = options
         self._harness = Harness(
-            Setup(copies=options.copies), folder, say, seed=options.seed, plant=options.plant
+            Setup(copies=options.copies, tls=options.tls), folder, say, seed=options.seed, plant=options.plant
         )
         harness = self._harness
         volumes = Volumes(harness.cluster, harness.rng, harness.say)

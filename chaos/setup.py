@@ -43,5 +43,7 @@ class Setup:
     """The writers of each stream that does not record NATS subjects."""
     publishers: int = 1
     """How many publishers each stream has that does."""
+    tls: bool = False
+    """Whether connections use TLS, and calls need credentials."""
     answer_seconds: float = ANSWER_SECONDS_MAX
     """How long a publisher waits before it repeats a message."""

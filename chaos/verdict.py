@@ -6,7 +6,7 @@ import asyncio
 import json
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -124,11 +124,17 @@ def judge(recording: Recording) -> dict[str, Report]:
     return {stream: check(history) for stream, history in sorted(recording.histories.items())}
 
 
-async def compare_replicas(server: str) -> tuple[int, list[str]]:
-    """Runs `tidelog verify --cluster`. Returns how many records it compared, and the problems it found."""
+async def compare_replicas(
+    server: str, environment: Mapping[str, str] | None = None
+) -> tuple[int, list[str]]:
+    """Runs `tidelog verify --cluster`. Returns how many records it compared, and the problems it found.
+
+    `environment`: with the files of TLS; None: that of this process.
+    """
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tidelog.cli", "verify", "--cluster", "--server", server, "--output", "json",
         stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        env=environment,
     )  # fmt: skip
     try:
         async with asyncio.timeout(VERIFY_SECONDS_MAX):

@@ -8,6 +8,7 @@ A scenario measures its event (`chaos.figures`) and makes claims; a claim that f
 - `cut`            a leader and one follower are cut off from each other
 - `nats`           the leader of a recorded subject is killed
 - `roll`           a rolling restart
+- `rotation`       certificates, tokens and the authority are replaced
 - `steps`          steps and claims that several scenarios share
 - `direct_client`  a client of one broker, without the library
 

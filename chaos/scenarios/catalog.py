@@ -8,7 +8,7 @@ from typing import Final
 
 from chaos.harness import Harness
 from chaos.load import STEADY, WRITERS
-from chaos.scenarios import cut, growth, nats, partition, roll
+from chaos.scenarios import cut, growth, nats, partition, roll, rotation
 from chaos.setup import Setup
 
 _MEASURED: Final = (*WRITERS, STEADY)
@@ -46,6 +46,9 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
         nats.act,
         10,
         replace(_THREE, publishers=nats.PUBLISHERS),
+    ),
+    "rotation": Scenario(
+        "certificates, tokens and the authority are replaced", rotation.act, 3, replace(_THREE, tls=True)
     ),
     "roll": Scenario("all brokers are restarted, one after the other", roll.act, 3),
 }

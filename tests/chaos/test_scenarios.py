@@ -31,7 +31,7 @@ def acknowledged(number: int) -> Write:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--scenario", "melt"], "growth, partition, cut, nats, roll"),
+        (["--scenario", "melt"], "growth, partition, cut, nats, rotation, roll"),
         (["--rounds", "2"], "--rounds needs --scenario"),
         (["--scenario", "roll", "--rounds", "0"], "at least 1"),
     ],

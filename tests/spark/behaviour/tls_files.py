@@ -32,7 +32,8 @@ _BAD = {
     TOKEN_FILE: [
         Bad({TOKEN_FILE: "/none"},
             f"{TOKEN_FILE}: the token file /none cannot be read: No such file or directory"),
-        Bad({TOKEN_FILE: "/dev/null"}, f"{TOKEN_FILE}: the token in /dev/null is not a token"),
+        Bad({TOKEN_FILE: "/dev/null"},
+            f"{TOKEN_FILE}: the token in /dev/null is not a token; give printable text without spaces"),
     ],
 }  # fmt: skip
 
