@@ -70,7 +70,9 @@ def issuer() -> Issuer:
 
 
 async def test_a_token_names_a_principal_and_its_groups(issuer: Issuer) -> None:
-    identity = await issuer.source().identity_of(issuer.token(groups=["shop", 7, " ", "pay"]))
+    identity = await issuer.source().identity_of(
+        issuer.token(groups=["shop", 7, " ", "system:masters", "pay"])
+    )
 
     assert identity.principals == ("oidc:ann", "group:shop", "group:pay")
     assert identity.doubt() == ""

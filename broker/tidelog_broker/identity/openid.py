@@ -42,6 +42,9 @@ LEEWAY_SECONDS: Final = 30
 GROUPS_MAX: Final = 256
 """Groups of one token; further ones are not counted."""
 
+KUBERNETES_GROUPS: Final = "system:"
+"""Groups of Kubernetes begin with it. A provider cannot put its principals into them."""
+
 ALGORITHMS: Final = (
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA",
 )  # fmt: skip
@@ -121,7 +124,7 @@ class OpenId:
         groups = tuple(
             f"group:{group}"
             for group in list_claim(claims, provider.groups_claim)[:GROUPS_MAX]
-            if is_principal_name(group)
+            if is_principal_name(group) and not group.startswith(KUBERNETES_GROUPS)
         )
         expires = expiry_of(claims)
         return Identity(f"oidc:{name}", groups, lambda: self._doubt(key_id, expires)), expires
