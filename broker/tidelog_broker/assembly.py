@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import structlog
 from google.protobuf.descriptor import ServiceDescriptor
@@ -54,6 +54,9 @@ from tidelog_broker.upkeep.maintenance import MaintenanceLimits
 from tidelog_proto import access_pb2, admin_pb2, log_pb2, metadata_pb2
 
 log = structlog.get_logger(__name__)
+
+IDENTITY_THREADS: Final = 2
+"""Questions about credentials to other programs at a time."""
 
 
 async def open_assembly(settings: Settings, platform: Platform) -> Assembly:
@@ -147,12 +150,14 @@ class Assembly:
             make_threads=platform.threads,
             tls_files=encryption.files,
         )
+        self._identity_threads = platform.threads(IDENTITY_THREADS, "tidelog-identity")
         self.access_control = access_control_of(
             settings,
             encryption.clients.get("mutual"),
             lambda: controller.image,
             platform.clock,
-            platform.threads,
+            platform.elapsed,
+            self._identity_threads,
             data_directory=Path(directory.path),
             broker_id=directory.broker_id,
         )
@@ -323,6 +328,8 @@ class Assembly:
             self._volume.close()
         self.directory.close()
         self._metadata_thread.shutdown()
+        # A question that another program has not answered yet is left alone.
+        self._identity_threads.shutdown(wait=False, cancel_futures=True)
 
 
 def _check_name(tls: Credentials | None, broker_id: int) -> None:

@@ -6,6 +6,7 @@ Neighbours: `identity` has the sources of identities and knows no settings; `enc
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
 from pathlib import Path
 
 import structlog
@@ -16,11 +17,10 @@ from tidelog_broker.clock import Clock
 from tidelog_broker.config.settings import Settings
 from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.errors import BrokerError
-from tidelog_broker.hosting.threads import MakeThreads
 from tidelog_broker.identity.authentication import Authentication
 from tidelog_broker.identity.certificates import ClientCertificates
 from tidelog_broker.identity.cluster_tokens import ClusterTokens
-from tidelog_broker.identity.identity import TokenSource, WallClock
+from tidelog_broker.identity.identity import Clocks, TokenSource
 from tidelog_broker.identity.local_token import LocalToken
 from tidelog_broker.identity.openid import OpenId, Provider
 from tidelog_broker.identity.service_accounts import ServiceAccounts
@@ -32,17 +32,18 @@ log = structlog.get_logger(__name__)
 
 
 def check_exposure(settings: Settings) -> None:
-    """Raises `BrokerError` for addresses at which everybody could read and write everything, unless the
-    settings say that they may be."""
-    open_to_all = [f"{one}: {why}" for one, why in _exposed(settings)]
-    if open_to_all and settings.insecure:
+    """Raises `BrokerError` for addresses at which every program can read and write all streams, unless the
+    settings accept that."""
+    exposed = [f"{one}: {why}" for one, why in _exposed(settings)]
+    if exposed and settings.insecure:
         log.warning(
-            "everybody who reaches these addresses can read and write all streams", addresses=open_to_all
+            "every program that reaches these addresses can read and write all streams", addresses=exposed
         )
-    elif open_to_all:
+    elif exposed:
         raise BrokerError(
-            f"the broker does not open an address to everybody. {'; '.join(open_to_all)}. Use TLS and "
-            "authentication, or addresses on loopback; or set insecure if you trust the network"
+            "every program that reaches these addresses could read and write all streams. "
+            f"{'; '.join(exposed)}. Use TLS and authentication, or addresses on loopback; or set insecure if "
+            "you trust the network"
         )
 
 
@@ -74,29 +75,27 @@ def access_control_of(
     files: FollowedFiles | None,
     image: Callable[[], ClusterImage],
     clock: Clock,
-    make_threads: MakeThreads,
+    elapsed: Clock,
+    threads: Executor,
     *,
     data_directory: Path,
     broker_id: int,
 ) -> AccessControl:
-    """`files`: of listeners with ?tls=mutual; None: there are none. `clock`: wall-clock time. Blocking.
-
-    Raises `BrokerError`, or OSError if the local token cannot be written.
+    """`files`: of listeners with ?tls=mutual; None: there are none. `clock`: wall-clock time. `threads`: for
+    questions to other programs. Blocking. Raises `BrokerError`.
     """
-
-    def now() -> float:
-        return clock() / 1e6
-
-    certificates = None if files is None else ClientCertificates(files, now)
+    clocks = Clocks(wall=lambda: clock() / 1e6, elapsed=lambda: elapsed() / 1e6)
+    certificates = None if files is None else ClientCertificates(files, clocks.wall)
     tokens: list[TokenSource] = []
     if settings.authentication == "required":
         if not settings.superuser_names:
             raise BrokerError(
-                "authentication is required, but superusers is empty, so nobody could add rules; name a "
-                "principal, for example user:admin"
+                "authentication is required, but superusers is empty, so no principal could add rules; name "
+                "one, for example user:admin"
             )
-        tokens += [LocalToken.create(data_directory, broker_id), ClusterTokens(image, now)]
-        tokens += _other_tokens(settings, now, make_threads)
+        tokens += _local_token(data_directory, broker_id)
+        tokens.append(ClusterTokens(image, clocks.wall))
+        tokens += _other_tokens(settings, clocks, threads)
     return AccessControl(
         Authentication(
             required=settings.authentication == "required", certificates=certificates, tokens=tokens
@@ -105,12 +104,22 @@ def access_control_of(
     )
 
 
-def _other_tokens(settings: Settings, now: WallClock, make_threads: MakeThreads) -> list[TokenSource]:
+def _local_token(data_directory: Path, broker_id: int) -> list[TokenSource]:
+    try:
+        return [LocalToken.create(data_directory, broker_id)]
+    except OSError as error:
+        # A broker must start on a full disk, because its start frees room.
+        log.warning(
+            "the local token cannot be written; until the next start, commands on this machine need other "
+            "credentials",
+            reason=str(error),
+        )
+        return []
+
+
+def _other_tokens(settings: Settings, clocks: Clocks, threads: Executor) -> list[TokenSource]:
     """Those of OpenID Connect first: Kubernetes is asked about all tokens of the same form that are left."""
     found: list[TokenSource] = []
-    if not settings.oidc_issuer and not settings.token_review_url:
-        return found
-    threads = make_threads(2, "tidelog-identity")
     if settings.oidc_issuer:
         keys = settings.oidc_keys
         if not keys:
@@ -128,7 +137,7 @@ def _other_tokens(settings: Settings, now: WallClock, make_threads: MakeThreads)
             settings.oidc_principal_claim,
             settings.oidc_groups_claim,
         )
-        found.append(OpenId(provider, lambda: in_thread(threads, source.read), now))
+        found.append(OpenId(provider, lambda: in_thread(threads, source.read), clocks))
     if settings.token_review_url:
         server = ApiServer(
             settings.token_review_url,
@@ -138,7 +147,7 @@ def _other_tokens(settings: Settings, now: WallClock, make_threads: MakeThreads)
         )
         found.append(
             ServiceAccounts(
-                lambda token: in_thread(threads, server.review, token), settings.token_audience, now
+                lambda token: in_thread(threads, server.review, token), settings.token_audience, clocks
             )
         )
     return found

@@ -338,6 +338,46 @@ async def test_writers_and_readers_above_the_quota_are_delayed_and_lose_nothing(
     assert await delayed(admin, broker, authority, tmp_path) > after_writing
 
 
+async def test_a_writer_that_waits_for_its_quota_continues_when_it_is_deleted(
+    admin: tidelog.Client, tokens_address: str, known: Tls
+) -> None:
+    await admin.create_stream("orders", partitions=1)
+    await admin.set_quota(Quota(principal="user:ann", produce_bytes_per_second=1024))
+    ann = await user(admin, tokens_address, known, "user:ann", rule("user:ann", Operation.PRODUCE))
+
+    async with ann, ann.producer("orders") as producer:
+        await producer.send(bytes(256 << 10))
+        await producer.flush()
+        waiting = asyncio.ensure_future(flushed(producer, b"more"))
+        await asyncio.sleep(0)
+        await admin.delete_quota("user:ann")
+        # With the quota it takes four minutes.
+        await asyncio.wait_for(waiting, SOON_SECONDS)
+
+
+async def flushed(producer: tidelog.Producer, value: bytes) -> None:
+    await producer.send(value)
+    await producer.flush()
+
+
+async def test_a_reader_that_waits_for_its_quota_ends_when_its_rule_is_removed(
+    admin: tidelog.Client, tokens_address: str, known: Tls
+) -> None:
+    """A9; with the quota it takes four minutes until its next record."""
+    mine = rule("user:ann", Operation.CONSUME)
+    await admin.create_stream("orders", partitions=1)
+    await admin.set_quota(Quota(principal="user:ann", fetch_bytes_per_second=1024))
+    async with admin.producer("orders") as producer:
+        await flushed(producer, bytes(256 << 10))
+    ann = await user(admin, tokens_address, known, "user:ann", mine)
+
+    async with ann, ann.reader("orders") as reader:
+        await anext(reader)
+        await admin.change_acl(remove=[mine])
+        with pytest.raises((PermissionDenied, StreamNotFound)):
+            await asyncio.wait_for(anext(reader), SOON_SECONDS)
+
+
 async def delayed(admin: tidelog.Client, broker: BrokerProcess, authority: Authority, folder: Path) -> float:
     """How long the requests of ann have waited."""
     files = authority.issue(folder / "metrics", ADMIN)

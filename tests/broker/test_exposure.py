@@ -1,4 +1,4 @@
-"""A broker does not open an address to everybody unless it is told to."""
+"""A broker opens no address to every program unless it is told to."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_guarded_addresses_are_opened(given: dict[str, Any]) -> None:
     ],
 )
 def test_open_addresses_are_refused_with_what_they_lack(given: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(BrokerError, match=r"does not open an address to everybody\. ") as raised:
+    with pytest.raises(BrokerError, match=r"could read and write all streams\. ") as raised:
         check_exposure(settings(**given))
 
     assert sentence in str(raised.value)
@@ -65,7 +65,7 @@ def test_open_addresses_are_refused_with_what_they_lack(given: dict[str, Any], s
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        (("--authentication", "required"), "superusers is empty, so nobody could add rules"),
+        (("--authentication", "required"), "superusers is empty, so no principal could add rules"),
         (("--authentication", "maybe"), "authentication"),
         (("--superusers", "admin"), "'admin' is not a principal; give user:NAME"),
         (("--token-review-url", "http://api"), "write https://host:port, because tokens are sent there"),

@@ -174,6 +174,20 @@ def test_a_token_in_a_file_is_for_its_owner_alone(guarded: Guarded, as_admin: Ca
     assert found(as_admin, "token", "list", "--user", "user:ann") == []
 
 
+def test_no_file_is_left_of_a_token_that_was_refused(as_admin: Calling, tmp_path: Path) -> None:
+    done = as_admin("token", "create", "group:x", "--file", tmp_path / "token")
+
+    assert done.code == Exit.USAGE
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_cannot_be_written_leaves_no_token(as_admin: Calling, tmp_path: Path) -> None:
+    done = as_admin("token", "create", "user:ann", "--file", tmp_path / "absent" / "token")
+
+    assert (done.code, "cannot be written" in done.err) == (Exit.ENVIRONMENT, True)
+    assert found(as_admin, "token", "list", "--user", "user:ann") == []
+
+
 def test_quotas_are_set_listed_and_deleted(as_admin: Calling, as_writer: Calling) -> None:
     assert as_admin("quota", "set", "user:orders-writer", "--produce", "10MiB", "--requests", "500").code == 0
     assert found(as_admin, "quota", "list") == [

@@ -168,6 +168,7 @@ def methods() -> Iterator[MethodDescriptor]:
 
 
 METHODS = {method.name: method for method in methods()}
+assert len(METHODS) == len(list(methods())), "two services have an rpc of the same name"
 
 
 def test_each_method_has_a_case() -> None:

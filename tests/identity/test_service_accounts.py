@@ -9,6 +9,8 @@ import jwt
 import pytest
 
 from tidelog.errors import Unauthenticated, Unavailable
+from tidelog_broker.identity.identity import Clocks
+from tidelog_broker.identity.remembered import TOKENS_MAX
 from tidelog_broker.identity.service_accounts import (
     REFUSAL_SECONDS,
     REVIEW_SECONDS,
@@ -25,6 +27,8 @@ class ApiServer:
 
     def __init__(self) -> None:
         self.now = NOW
+        """What the wall clock of the broker shows. s."""
+        self.elapsed = 7.0
         self.reviews = 0
         self.down = False
         self.known = True
@@ -44,7 +48,11 @@ class ApiServer:
         return self.answer if self.known else {"authenticated": False, "error": "the account is gone"}
 
     def source(self) -> ServiceAccounts:
-        return ServiceAccounts(self.review, "tidelog", lambda: self.now)
+        return ServiceAccounts(self.review, "tidelog", self.clocks)
+
+    @property
+    def clocks(self) -> Clocks:
+        return Clocks(wall=lambda: self.now, elapsed=lambda: self.elapsed)
 
 
 def token(exp: float = NOW + 100_000) -> str:
@@ -79,7 +87,7 @@ async def test_the_api_server_is_asked_once_in_a_while(server: ApiServer) -> Non
         await source.identity_of(token())
     assert server.reviews == 1
 
-    server.now += REVIEW_SECONDS
+    server.elapsed += REVIEW_SECONDS
     await source.identity_of(token())
 
     assert server.reviews == 2
@@ -89,7 +97,7 @@ async def test_an_account_that_is_gone_is_refused_after_a_minute(server: ApiServ
     source = server.source()
     identity = await source.identity_of(token())
     server.known = False
-    server.now += REVIEW_SECONDS
+    server.elapsed += REVIEW_SECONDS
 
     with pytest.raises(Unauthenticated, match="the account is gone"):
         await source.identity_of(token())
@@ -100,7 +108,7 @@ async def test_calls_that_run_notice_it_too(server: ApiServer) -> None:
     source = server.source()
     identity = await source.identity_of(token())
     server.known = False
-    server.now += REVIEW_SECONDS
+    server.elapsed += REVIEW_SECONDS
 
     assert identity.doubt() == ""
     await seen(source)
@@ -112,11 +120,11 @@ async def test_while_the_api_server_is_away_its_last_answer_counts_for_ten_minut
     source = server.source()
     identity = await source.identity_of(token())
     server.down = True
-    server.now += UNCONFIRMED_SECONDS_MAX - 1
+    server.elapsed += UNCONFIRMED_SECONDS_MAX - 1
 
     assert (await source.identity_of(token())) is identity
     assert identity.doubt() == ""
-    server.now += 1
+    server.elapsed += 1
 
     assert "has not confirmed the token of this call for 10 minutes" in identity.doubt()
     with pytest.raises(Unauthenticated, match="has not confirmed"):
@@ -131,9 +139,75 @@ async def test_a_token_that_was_never_reviewed_waits_for_the_api_server(server: 
         await server.source().identity_of(token())
 
 
+async def test_a_clock_that_is_set_back_prolongs_no_answer(server: ApiServer) -> None:
+    source = server.source()
+    identity = await source.identity_of(token())
+    server.down = True
+    server.now -= 10 * UNCONFIRMED_SECONDS_MAX
+    server.elapsed += UNCONFIRMED_SECONDS_MAX
+
+    assert "has not confirmed" in identity.doubt()
+    await seen(source)
+
+
+async def test_made_up_tokens_displace_no_account_and_end_no_call(server: ApiServer) -> None:
+    source = server.source()
+    identity = await source.identity_of(token())
+    server.known = False
+    for number in range(1, TOKENS_MAX + 2):
+        with pytest.raises(Unauthenticated, match="the account is gone"):
+            await source.identity_of(token(NOW + number))
+    server.known = True
+    reviews = server.reviews
+
+    assert await source.identity_of(token()) is identity
+    assert server.reviews == reviews
+
+
+async def test_a_running_call_is_reviewed_although_its_token_was_forgotten(server: ApiServer) -> None:
+    source = server.source()
+    identity = await source.identity_of(token())
+    for number in range(1, TOKENS_MAX + 1):
+        await source.identity_of(token(NOW + number))
+    server.elapsed += UNCONFIRMED_SECONDS_MAX - 1
+
+    assert identity.doubt() == ""
+    await seen(source)
+    server.elapsed += REVIEW_SECONDS
+    assert identity.doubt() == ""
+    server.known = False
+    await seen(source)
+    assert "the account is gone" in identity.doubt()
+
+
+async def test_calls_end_when_the_groups_of_their_token_change(server: ApiServer) -> None:
+    source = server.source()
+    identity = await source.identity_of(token())
+    server.answer["user"]["groups"] = ["system:serviceaccounts"]
+    server.elapsed += REVIEW_SECONDS
+
+    assert (await source.identity_of(token())).groups == ("group:system:serviceaccounts",)
+    assert "have changed; call again" in identity.doubt()
+
+
+async def test_too_many_reviews_do_not_refuse_a_known_account(server: ApiServer) -> None:
+    go = asyncio.Event()
+    known, busy = server.review, False
+    source = ServiceAccounts(lambda text: _never(go) if busy else known(text), "tidelog", server.clocks)
+    identity = await source.identity_of(token())
+    busy = True
+    asking = [asyncio.create_task(source.identity_of(token(NOW + n))) for n in range(1, REVIEWS_MAX + 1)]
+    await asyncio.sleep(0)
+    server.elapsed += REVIEW_SECONDS
+
+    assert await source.identity_of(token()) is identity
+    go.set()
+    await asyncio.gather(*asking, return_exceptions=True)
+
+
 async def test_a_token_ends_when_it_expires(server: ApiServer) -> None:
     identity = await server.source().identity_of(token(exp=NOW + 10))
-    server.now += 10
+    server.now = NOW + 10
 
     assert "has expired" in identity.doubt()
 
@@ -147,7 +221,7 @@ async def test_a_refused_token_is_not_asked_about_all_the_time(server: ApiServer
     assert server.reviews == 1
 
     server.known = True
-    server.now += REFUSAL_SECONDS
+    server.elapsed += REFUSAL_SECONDS
 
     assert (await source.identity_of(token())).principal == "serviceaccount:shop/billing"
 
@@ -180,7 +254,7 @@ async def test_calls_with_one_token_share_one_review(server: ApiServer) -> None:
 
 async def test_reviews_have_a_limit(server: ApiServer) -> None:
     go = asyncio.Event()
-    source = ServiceAccounts(lambda _: _never(go), "tidelog", lambda: NOW)
+    source = ServiceAccounts(lambda _: _never(go), "tidelog", ApiServer().clocks)
     asking = [asyncio.create_task(source.identity_of(token(NOW + n))) for n in range(1, REVIEWS_MAX + 1)]
     await asyncio.sleep(0)
 

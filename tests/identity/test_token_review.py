@@ -6,13 +6,14 @@ import asyncio
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from time import time
+from time import monotonic, time
 
 import pytest
 
 from support.kube.control_plane import ControlPlane
 from support.waiting import until_true
 from tidelog.errors import Unauthenticated, Unavailable
+from tidelog_broker.identity.identity import Clocks
 from tidelog_broker.identity.service_accounts import REVIEW_SECONDS, ServiceAccounts
 from tidelog_broker.identity.sources import ApiServer, in_thread
 
@@ -25,8 +26,9 @@ class Clock:
     def __init__(self) -> None:
         self.more = 0.0
 
-    def now(self) -> float:
-        return time() + self.more
+    @property
+    def clocks(self) -> Clocks:
+        return Clocks(wall=time, elapsed=lambda: monotonic() + self.more)
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +54,7 @@ def threads() -> Iterator[ThreadPoolExecutor]:
 
 def source(server: ApiServer, threads: ThreadPoolExecutor, clock: Clock | None = None) -> ServiceAccounts:
     return ServiceAccounts(
-        lambda token: in_thread(threads, server.review, token), "tidelog", (clock or Clock()).now
+        lambda token: in_thread(threads, server.review, token), "tidelog", (clock or Clock()).clocks
     )
 
 

@@ -16,7 +16,7 @@ from tidelog.model.access import ANONYMOUS, AclRule, Operation, Resource
 from tidelog_broker.api.usage import UNLIMITED, Usage, Usages
 from tidelog_broker.core.metadata.image import ClusterImage, StreamImage
 from tidelog_broker.core.metadata.permissions import Decision, Permissions, Principals
-from tidelog_broker.identity.identity import NOBODY, Identity
+from tidelog_broker.identity.identity import WITHOUT_CREDENTIALS, Identity
 
 VERBS: Final = {
     Operation.PRODUCE: "produce to",
@@ -180,6 +180,8 @@ class Authorization:
 
     def image_changed(self, old: ClusterImage, new: ClusterImage) -> None:
         """There is a new image."""
+        if old.quotas is not new.quotas:
+            self.usages.follow()
         if old.acl is not new.acl:
             for changed in list(self._watching.values()):
                 changed()
@@ -223,7 +225,7 @@ def stream_with(image: ClusterImage, stream_id: bytes) -> StreamImage:
     return stream
 
 
-UNRESTRICTED: Final = Access(NOBODY)
+UNRESTRICTED: Final = Access(WITHOUT_CREDENTIALS)
 """For calls while authentication is off."""
 
 ACCESS: ContextVar[Access] = ContextVar("access", default=UNRESTRICTED)

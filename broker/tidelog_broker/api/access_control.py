@@ -15,8 +15,8 @@ from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.identity.authentication import Authentication
 from tidelog_broker.identity.identity import Identity
 
-CREDENTIALS_MAX: Final = 4096
-"""Credentials whose access is remembered; the oldest are forgotten."""
+IDENTITIES_MAX: Final = 4096
+"""Identities whose access is remembered; the oldest are forgotten."""
 
 
 class AccessControl:
@@ -25,8 +25,9 @@ class AccessControl:
     def __init__(self, authentication: Authentication, authorization: Authorization) -> None:
         self.authentication = authentication
         self.authorization = authorization
-        self._known: OrderedDict[tuple[str, tuple[bytes, ...]], Access] = OrderedDict()
-        """What callers may do, by what they show: calls with one record must not pay for it each time."""
+        self._access: OrderedDict[Identity, Access] = OrderedDict()
+        """What callers may do: calls with one record must not pay for it each time. Sources give calls with
+        the same credentials the same identity."""
 
     def __repr__(self) -> str:
         return f"<AccessControl {self.authentication!r} {self.authorization!r}>"
@@ -40,26 +41,17 @@ class AccessControl:
         """
         if not self.authentication.required and (just_verified or not certificate):
             return UNRESTRICTED
-        shown = authorization, certificate
-        access = self._known.get(shown)
-        if access is None or access.identity.doubt():
-            identity = await self.authentication.identify(
-                authorization, certificate, just_verified=just_verified
-            )
-            access = self._access_of(identity)
-            self._remember(shown, access)
+        # Each time: the source of an identity knows when it must ask about the credentials again.
+        identity = await self.authentication.identify(authorization, certificate, just_verified=just_verified)
+        if not self.authentication.required:
+            return Access(identity)
+        access = self._access.get(identity)
+        if access is None:
+            access = self._access[identity] = self.authorization.access_of(identity)
+            if len(self._access) > IDENTITIES_MAX:
+                self._access.popitem(last=False)
         access.check_known()
         return access
-
-    def _access_of(self, identity: Identity) -> Access:
-        if self.authentication.required:
-            return self.authorization.access_of(identity)
-        return Access(identity)
-
-    def _remember(self, shown: tuple[str, tuple[bytes, ...]], access: Access) -> None:
-        self._known[shown] = access
-        if len(self._known) > CREDENTIALS_MAX:
-            self._known.popitem(last=False)
 
     @contextmanager
     def watched(self, access: Access) -> Iterator[None]:
@@ -69,5 +61,5 @@ class AccessControl:
 
 
 def open_to_all() -> AccessControl:
-    """Nobody is asked: for clusters that run without authentication."""
+    """For clusters that run without authentication."""
     return AccessControl(Authentication(required=False), Authorization(ClusterImage, frozenset()))

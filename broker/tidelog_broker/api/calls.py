@@ -47,7 +47,7 @@ from tidelog_broker.api.admission import Admission
 from tidelog_broker.api.admitted import Admitted, Caller
 from tidelog_broker.api.permissions import PERMISSIONS, Permission
 from tidelog_broker.api.status import RichStatus, internal_error, rich_status
-from tidelog_broker.api.usage import Usage
+from tidelog_broker.api.usage import PAUSE_SECONDS_MAX, Usage
 from tidelog_broker.limits.turns import Turns
 
 log = structlog.get_logger(__name__)
@@ -126,7 +126,7 @@ class Calls:
     def methods(self, descriptor: ServiceDescriptor, service: object) -> Iterator[Method]:
         """All rpcs of a service. Raises KeyError for an rpc without a permission."""
         for method in descriptor.methods:
-            permission = PERMISSIONS[method.name]
+            permission = PERMISSIONS[descriptor.name][method.name]
             function = getattr(service, _snake(method.name))
             parse = _careful(
                 method.name, _parsers_of(service).get(method.name) or _parser_of_small(method.input_type)
@@ -198,7 +198,8 @@ class Calls:
                 call = function(outbox.put)
                 while (request := await context.read()) is not _EOF:
                     call.receive(_accepted(request))
-                    await usage.slept(call.pause())
+                    while (pause := call.pause()) > 0:
+                        await usage.slept(min(pause, PAUSE_SECONDS_MAX))
                     if call.full:
                         await call.until(lambda: not call.full)
                     if outbox.full:
@@ -285,7 +286,7 @@ class _Outbox:
                 self._wake.clear()
                 await self._wake.wait()
         finally:
-            # Whoever waits for room must see that the call is over.
+            # What waits for room must see that the call is over.
             self._responses.clear()
             self._emptied.set()
 

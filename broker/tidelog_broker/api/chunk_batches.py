@@ -21,3 +21,14 @@ def batch_bodies(parts: Sequence[bytes | memoryview]) -> Iterator[tuple[BatchHea
     for head, body in zip(parts[::2], parts[1::2], strict=True):
         assert len(head) == HEADER_BYTES, "as the tail cache keeps them"
         yield BatchHeader.unpack(head), pa.py_buffer(body)
+
+
+def cut_behind(data: bytes, end: int) -> tuple[list[bytes], int]:
+    """The whole batches that begin before offset `end`, and the epoch of the last of them."""
+    size, epoch = 0, 0
+    for header, _ in split_batches(data):
+        if header.base_offset >= end:
+            break
+        size += header.length
+        epoch = header.leader_epoch
+    return [data[:size]], epoch

@@ -17,16 +17,17 @@ from contextlib import aclosing
 
 from tidelog.errors import InvalidRequest, ResourceExhausted, TidelogError, Unavailable
 from tidelog.model.access import Operation
-from tidelog.records import split_batches
 from tidelog.records.projecting import Projector
 from tidelog.wire import error_to_proto, projection_from_proto
 from tidelog_broker.api.access import ACCESS
 from tidelog_broker.api.admission import CLIENT
+from tidelog_broker.api.chunk_batches import cut_behind
 from tidelog_broker.api.fetch_plain import PlainAnswers
 from tidelog_broker.api.fetch_projected import ANSWER_BYTES_MAX as PROJECTED_BYTES_MAX
 from tidelog_broker.api.fetch_projected import ProjectedAnswers
 from tidelog_broker.api.fetch_reading import Reading
 from tidelog_broker.api.fetch_start import check_newest_known, resolve_start
+from tidelog_broker.api.usage import PAUSE_SECONDS_MAX
 from tidelog_broker.api.verbatim import EncodedAnswer, VerbatimAnswer, size_of
 from tidelog_broker.hosting.broker import Broker
 from tidelog_broker.limits.answer_room import SMALL_ANSWER_BYTES, Held
@@ -131,9 +132,9 @@ class FetchCall:
                 reading.partition.follow(self)
             while self._active:
                 while self._ready:
+                    async for told in self._paced():
+                        yield told
                     for index in list(self._ready):
-                        async for heartbeat in self._paced():
-                            yield heartbeat
                         reading = self._ready.pop(index)
                         async with aclosing(self._advance(reading)) as responses:
                             async for response in responses:
@@ -158,9 +159,19 @@ class FetchCall:
             self._by_partition.clear()
 
     async def _paced(self) -> AsyncGenerator[log_pb2.FetchResponse]:
-        """Waits as long as the caller's quota wants before the next answer, with heartbeats (A10)."""
-        while (left := self._usage.fetched.wait(self._loop.time())) > 0:
-            await self._usage.slept(min(left, max(self.seconds_until_heartbeat(), HEARTBEAT_MS_MIN / 1000)))
+        """Waits as long as the caller's quota wants before the next answers (A10), and meanwhile tells what
+        must not wait: heartbeats, and the end of partitions that the caller may not read any more (A9)."""
+        version = self._access.version
+        while self._active and (left := self._usage.fetched.wait(self._loop.time())) > 0:
+            await self._usage.slept(min(left, PAUSE_SECONDS_MAX))
+            if self._access.version is not version:
+                version = self._access.version
+                for reading in list(self._active.values()):
+                    try:
+                        self._access.check_stream(reading.partition.stream_id, Operation.CONSUME)
+                    except TidelogError as error:
+                        yield self._last(reading, error=error_to_proto(error))
+                        self._forget(self._active.pop(reading.index))
             for heartbeat in self.heartbeats():
                 yield heartbeat
 
@@ -280,7 +291,7 @@ class FetchCall:
         """Makes an answer of a chunk; `reading` then stands behind it."""
         parts, reached, epoch = chunk.parts, chunk.next_offset, chunk.leader_epoch
         if reading.end is not None and reached > reading.end:
-            parts, epoch = _cut_behind(b"".join(parts), reading.end)
+            parts, epoch = cut_behind(b"".join(parts), reading.end)
             reached = reading.end
         reading.stands_behind(reached, epoch, chunk.place)
         self.read_ahead(reading)
@@ -383,14 +394,3 @@ class FetchCall:
             log_end_offset=partition.log.end_offset,
             **more,  # type: ignore[arg-type]
         )
-
-
-def _cut_behind(data: bytes, end: int) -> tuple[list[bytes], int]:
-    """The whole batches that begin before offset `end`, and the epoch of the last of them."""
-    size, epoch = 0, 0
-    for header, _ in split_batches(data):
-        if header.base_offset >= end:
-            break
-        size += header.length
-        epoch = header.leader_epoch
-    return [data[:size]], epoch

@@ -26,7 +26,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from prometheus_client import make_wsgi_app
 
-from tidelog.errors import PermissionDenied, TidelogError, Unauthenticated
+from tidelog.errors import PermissionDenied, TidelogError, Unauthenticated, Unavailable
 from tidelog.model.access import Operation
 from tidelog_broker.api.access_control import AccessControl
 from tidelog_broker.metrics import Metrics
@@ -37,6 +37,9 @@ PAGES_MAX = 4
 
 LOOP_TIMEOUT_SECONDS = 5
 """A loop that does not answer for this long is not healthy."""
+
+CREDENTIALS_SECONDS_MAX = 4.0
+"""So long a source of identities may take, such as the API server of Kubernetes."""
 
 POLL_SECONDS = 0.1
 """How often connections are looked at that took too long."""
@@ -58,7 +61,7 @@ class _Connection:
         """For its client, to send or to read; else the broker makes the answer."""
 
     def cut(self) -> None:
-        """Whoever reads or writes it finds that it ended."""
+        """Ends it for the thread that reads or writes it."""
         with contextlib.suppress(OSError):
             # Not the method of a socket with TLS: that is not for a thread other than its reader's.
             socket.socket.shutdown(self.socket, socket.SHUT_RDWR)
@@ -249,8 +252,14 @@ class HttpDoor:
 
         async def check() -> TidelogError | None:
             try:
-                access = await self._control.admit(*_credentials_in(environ), just_verified=True)
+                async with asyncio.timeout(CREDENTIALS_SECONDS_MAX):
+                    access = await self._control.admit(*_credentials_in(environ), just_verified=True)
                 access.check_cluster(Operation.DESCRIBE)
+            except TimeoutError:
+                return Unavailable(
+                    "the credentials of this request could not be checked within "
+                    f"{CREDENTIALS_SECONDS_MAX:g} s; try again later"
+                )
             except TidelogError as error:
                 return error
             return None

@@ -97,8 +97,10 @@ class LogService:
                 f"a Publish has {len(request.records)} records; give 1 to {PUBLISH_RECORDS_MAX}"
             )
         Acks.checked(request.acks)
-        stream, usage = self._stream(request), ACCESS.get().usage
+        usage = ACCESS.get().usage
         await usage.pace(usage.produced, message.bytes, "bytes of records")
+        # The stream may be deleted, or hidden, during the wait.
+        stream = self._stream(request)
         # Everything is checked before anything is queued, so that a refusal has had no effect.
         shares = []
         for number, (indexes, records) in (await self._by_partition(stream, message)).items():

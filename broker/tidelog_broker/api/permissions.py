@@ -35,7 +35,7 @@ def _somewhere(operation: Operation) -> Permission:
     return lambda access, _: access.check_somewhere(operation)
 
 
-def _anybody(access: Access, request: object) -> None:
+def _all(access: Access, request: object) -> None:
     """Each principal, also one without any permission."""
 
 
@@ -46,52 +46,59 @@ def _inside(access: Access, request: object) -> None:
 _ALTER_CLUSTER: Final = _cluster(Operation.ALTER)
 _ADMIN_CLUSTER: Final = _cluster(Operation.ADMIN)
 
-PERMISSIONS: Final[dict[str, Permission]] = {
-    # Metadata: streams that are hidden are left out
-    "Resolve": _inside,
-    "Watch": _inside,
-    # Log
-    "Produce": _inside,
-    "Publish": _inside,
-    "Fetch": _inside,
-    "Offsets": _inside,
-    "InitProducer": _somewhere(Operation.PRODUCE),
-    "BeginSinkRun": _somewhere(Operation.PRODUCE),
-    "OpenSink": _with_id(Operation.PRODUCE),
-    "DescribeSink": _with_id(Operation.PRODUCE),
-    "CloseSink": _inside,
-    "DeleteRecords": _with_id(Operation.ALTER),
-    # Admin: streams
-    "CreateStream": _named(Operation.ADMIN),
-    "AlterStream": _named(Operation.ALTER),
-    "DeleteStream": _named(Operation.ADMIN),
-    "DescribeStream": _named(Operation.DESCRIBE),
-    "ListStreams": _inside,
-    # Admin: the cluster
-    "DescribeCluster": _cluster(Operation.DESCRIBE),
-    "DescribeReplicas": _cluster(Operation.DESCRIBE),
-    "ListReassignments": _cluster(Operation.DESCRIBE),
-    "Cordon": _ALTER_CLUSTER,
-    "Uncordon": _ALTER_CLUSTER,
-    "Drain": _ALTER_CLUSTER,
-    "PrepareStop": _ALTER_CLUSTER,
-    "CancelStop": _ALTER_CLUSTER,
-    "UnregisterBroker": _ALTER_CLUSTER,
-    "ElectLeaders": _ALTER_CLUSTER,
-    "Reassign": _ALTER_CLUSTER,
-    "CancelReassignment": _ALTER_CLUSTER,
-    "Throttle": _ALTER_CLUSTER,
-    "AddVoter": _ALTER_CLUSTER,
-    "RemoveVoter": _ALTER_CLUSTER,
-    # Access
-    "WhoAmI": _anybody,
-    "CheckAccess": _inside,
-    "ChangeAcl": _ADMIN_CLUSTER,
-    "ListAcl": _ADMIN_CLUSTER,
-    "CreateToken": _ADMIN_CLUSTER,
-    "DeleteToken": _ADMIN_CLUSTER,
-    "ListTokens": _ADMIN_CLUSTER,
-    "SetQuota": _ADMIN_CLUSTER,
-    "DeleteQuota": _ADMIN_CLUSTER,
-    "ListQuotas": _ADMIN_CLUSTER,
+PERMISSIONS: Final[dict[str, dict[str, Permission]]] = {
+    "Metadata": {
+        # Streams that are hidden are left out.
+        "Resolve": _inside,
+        "Watch": _inside,
+    },
+    "Log": {
+        "Produce": _inside,
+        "Publish": _inside,
+        "Fetch": _inside,
+        "Offsets": _inside,
+        "InitProducer": _somewhere(Operation.PRODUCE),
+        "BeginSinkRun": _somewhere(Operation.PRODUCE),
+        "OpenSink": _with_id(Operation.PRODUCE),
+        "DescribeSink": _with_id(Operation.PRODUCE),
+        "CloseSink": _inside,
+        "DeleteRecords": _with_id(Operation.ALTER),
+    },
+    "Admin": {
+        # Streams
+        "CreateStream": _named(Operation.ADMIN),
+        "AlterStream": _named(Operation.ALTER),
+        "DeleteStream": _named(Operation.ADMIN),
+        "DescribeStream": _named(Operation.DESCRIBE),
+        "ListStreams": _inside,
+        # The cluster
+        "DescribeCluster": _cluster(Operation.DESCRIBE),
+        "DescribeReplicas": _cluster(Operation.DESCRIBE),
+        "ListReassignments": _cluster(Operation.DESCRIBE),
+        "Cordon": _ALTER_CLUSTER,
+        "Uncordon": _ALTER_CLUSTER,
+        "Drain": _ALTER_CLUSTER,
+        "PrepareStop": _ALTER_CLUSTER,
+        "CancelStop": _ALTER_CLUSTER,
+        "UnregisterBroker": _ALTER_CLUSTER,
+        "ElectLeaders": _ALTER_CLUSTER,
+        "Reassign": _ALTER_CLUSTER,
+        "CancelReassignment": _ALTER_CLUSTER,
+        "Throttle": _ALTER_CLUSTER,
+        "AddVoter": _ALTER_CLUSTER,
+        "RemoveVoter": _ALTER_CLUSTER,
+    },
+    "Access": {
+        "WhoAmI": _all,
+        "CheckAccess": _inside,
+        "ChangeAcl": _ADMIN_CLUSTER,
+        "ListAcl": _ADMIN_CLUSTER,
+        "CreateToken": _ADMIN_CLUSTER,
+        "DeleteToken": _ADMIN_CLUSTER,
+        "ListTokens": _ADMIN_CLUSTER,
+        "SetQuota": _ADMIN_CLUSTER,
+        "DeleteQuota": _ADMIN_CLUSTER,
+        "ListQuotas": _ADMIN_CLUSTER,
+    },
 }
+"""By service and rpc."""

@@ -93,8 +93,6 @@ class ProduceCall:
         self._broker = broker
         self._access = ACCESS.get()
         self._usage = self._access.usage
-        self._pause = 0.0
-        """How long the call must not be read because of the caller's quota. s."""
         self._send = send
         self._loop = asyncio.get_running_loop()
         self._pipelines: dict[tuple[bytes, int], _Pipeline] = {}
@@ -119,9 +117,12 @@ class ProduceCall:
             await self._room
 
     def pause(self) -> float:
-        """How long to wait before the call is read again, told once. s."""
-        pause, self._pause = self._pause, 0.0
-        return pause
+        """How long to wait before the call is read again, because of the caller's quota (A10). s."""
+        usage = self._usage
+        if usage.quota is None:
+            return 0.0
+        now = self._loop.time()
+        return max(usage.produced.wait(now), usage.requests.wait(now))
 
     def receive(self, message: ProduceMessage) -> None:
         """Takes one request; it is answered through `send`, sooner or later.
@@ -143,9 +144,8 @@ class ProduceCall:
         self._requests += 1
         usage = self._usage
         if usage.quota is not None:
-            self._pause = max(
-                usage.used(usage.produced, slot.bytes), usage.used(usage.requests, 1), self._pause
-            )
+            usage.used(usage.produced, slot.bytes)
+            usage.used(usage.requests, 1)
         timeout_ms = request.timeout_ms if request.HasField("timeout_ms") else None
         pipeline.waiting.append(_Request(request, batch, slot, self._broker.deadline(timeout_ms)))
         if not pipeline.checking:

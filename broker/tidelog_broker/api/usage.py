@@ -27,6 +27,9 @@ DELAY_SECONDS_MAX: Final = 2.0
 
 CALLS_RETRY_MS: Final = 1000
 
+PAUSE_SECONDS_MAX: Final = 0.25
+"""A stream that waits looks so often whether its quota or its permissions have changed."""
+
 PRINCIPALS_MAX: Final = 10_000
 """Principals whose use is remembered; the use of the others that have no running call is forgotten."""
 
@@ -94,9 +97,10 @@ class Usage:
         rate.use(amount, now)
         await self.slept(delay)
 
-    def used(self, rate: Rate, amount: float) -> float:
-        """Counts `amount` of a stream; the answer is how long to wait before its next use. s."""
-        return rate.use(amount, asyncio.get_running_loop().time()) if rate.per_second else 0.0
+    def used(self, rate: Rate, amount: float) -> None:
+        """Counts `amount` of a stream, which then must wait (`Rate.wait`)."""
+        if rate.per_second:
+            rate.use(amount, asyncio.get_running_loop().time())
 
     async def slept(self, seconds: float) -> None:
         """Waits."""
@@ -115,24 +119,22 @@ class Usages:
     def __init__(self, image: Callable[[], ClusterImage]) -> None:
         self._image = image
         self._of: OrderedDict[str, Usage] = OrderedDict()
-        self._quotas: object = None
-        """Those of the image that `_of` follows."""
 
     def __repr__(self) -> str:
         return f"<Usages of {len(self._of)}>"
 
     def of(self, principal: str) -> Usage:
         """The use of a principal, with the quota that it has now."""
-        quotas = self._image().quotas
-        if quotas is not self._quotas:
-            self._quotas = quotas
-            for usage in self._of.values():
-                usage.follow(self._quota_of(usage.principal))
         found = self._of.get(principal)
         if found is None:
             found = self._of[principal] = Usage(principal, self._quota_of(principal))
             self._forget()
         return found
+
+    def follow(self) -> None:
+        """The image has other quotas, which count for running calls, too."""
+        for usage in self._of.values():
+            usage.follow(self._quota_of(usage.principal))
 
     def _quota_of(self, principal: str) -> Quota | None:
         quotas = self._image().quotas

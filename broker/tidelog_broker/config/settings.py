@@ -98,8 +98,8 @@ class Settings(BaseSettings):
     )
     insecure: bool = Field(
         default=False,
-        description="Whether addresses other than loopback may be open to everybody. false: the broker does "
-        "not start unless such addresses for clients and HTTP have TLS and need credentials "
+        description="Whether addresses other than loopback may be open to every program. false: the broker "
+        "does not start unless such addresses for clients and HTTP have TLS and need credentials "
         "(?tls=mutual, or ?tls=server and authentication), and peer_tls is mutual.",
     )
     superusers: Annotated[str, AfterValidator(check_superusers)] = Field(

@@ -9,6 +9,7 @@ What belongs here: the sources of identities. What does not: what a principal ma
 - `cluster_tokens`   tokens of the cluster, whose hashes are metadata
 - `local_token`      a token in the data directory, for commands on the broker's machine
 - `json_web_tokens`  what is common to tokens of other issuers
+- `remembered`       facts about tokens, by their hash
 - `service_accounts` tokens of Kubernetes service accounts, which the API server reviews
 - `sources`          what the API server and the provider say, read over HTTP
 - `openid`           tokens of an OpenID Connect provider, verified with its keys

@@ -12,7 +12,8 @@ from typing import Final
 
 from tidelog.errors import Unauthenticated, Unavailable
 from tidelog_broker.identity.certificates import ClientCertificates
-from tidelog_broker.identity.identity import NOBODY, Identity, TokenSource
+from tidelog_broker.identity.identity import WITHOUT_CREDENTIALS, Identity, TokenSource
+from tidelog_broker.identity.remembered import Remembered, hash_of
 
 LOOK_SECONDS: Final = 1.0
 """How often the credentials of running calls are looked at."""
@@ -42,11 +43,13 @@ class Authentication:
         certificates: ClientCertificates | None = None,
         tokens: Sequence[TokenSource] = (),
     ) -> None:
-        """`required`: calls have identities; otherwise nobody is asked, and only certificates that are no
-        longer trusted count. `tokens`: the first source that takes a token decides."""
+        """`required`: calls have identities; otherwise a call is refused only if its certificate is
+        withdrawn or has expired. `tokens`: the first source that takes a token decides."""
         self.required = required
         self._certificates = certificates
         self._tokens = tokens
+        self._source_of: Remembered[TokenSource] = Remembered()
+        """Some sources parse a token to see whether it is theirs."""
         self._watched: dict[_Watched, None] = {}
         self._timer: asyncio.TimerHandle | None = None
 
@@ -68,12 +71,12 @@ class Authentication:
             return await self._by_token(authorization)
         if self._certificates is not None and certificate:
             return self._certificates.identity_of(certificate, just_verified=just_verified)
-        return NOBODY
+        return WITHOUT_CREDENTIALS
 
     def _unasked(self, certificate: tuple[bytes, ...]) -> Identity:
         if self._certificates is None or not certificate:
-            return NOBODY
-        return Identity(NOBODY.principal, doubt=self._certificates.checked(certificate))
+            return WITHOUT_CREDENTIALS
+        return Identity(WITHOUT_CREDENTIALS.principal, doubt=self._certificates.checked(certificate))
 
     async def _by_token(self, authorization: str) -> Identity:
         if not authorization[: len(_BEARER)].lower() == _BEARER:
@@ -81,9 +84,17 @@ class Authentication:
         token = authorization[len(_BEARER) :].strip()
         if len(token) > TOKEN_CHARACTERS_MAX:
             raise Unauthenticated(f"the token of this call has more than {TOKEN_CHARACTERS_MAX} characters")
+        if not token.isascii():
+            raise Unauthenticated("the token of this call has characters that are not ASCII")
+        token_hash = hash_of(token)
+        source = self._source_of.find(token_hash) or self._source_that_takes(token)
+        self._source_of.keep(token_hash, source)
+        return await source.identity_of(token)
+
+    def _source_that_takes(self, token: str) -> TokenSource:
         for source in self._tokens:
             if source.takes(token):
-                return await source.identity_of(token)
+                return source
         raise Unauthenticated("the token of this call is of no kind that this broker accepts")
 
     @contextmanager

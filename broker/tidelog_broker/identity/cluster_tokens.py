@@ -1,14 +1,14 @@
-"""Tokens of the cluster: the image has their hashes, and nobody but their owner has them (A1)."""
+"""Tokens of the cluster: the image has their hashes, and only their owners have the tokens (A1)."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 
 from tidelog.errors import Unauthenticated
 from tidelog.model.access import TOKEN_PREFIX
 from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.identity.identity import Identity, WallClock
+from tidelog_broker.identity.remembered import Remembered, hash_of
 
 
 class ClusterTokens:
@@ -17,6 +17,8 @@ class ClusterTokens:
     def __init__(self, image: Callable[[], ClusterImage], now: WallClock) -> None:
         self._image = image
         self._now = now
+        self._identities: Remembered[Identity] = Remembered()
+        """Calls with one token share one identity, and what it may do."""
 
     def __repr__(self) -> str:
         return f"<ClusterTokens {len(self._image().tokens)}>"
@@ -26,13 +28,16 @@ class ClusterTokens:
 
     async def identity_of(self, token: str) -> Identity:
         # A lookup by the hash tells nothing of the token by the time that it takes.
-        token_hash = hashlib.sha256(token.encode()).digest()
+        token_hash = hash_of(token)
         found = self._image().tokens.find(token_hash)
         if found is None:
             raise Unauthenticated(
                 "the token of this call is not known to the cluster; it may have been deleted"
             )
-        identity = Identity(found.principal, doubt=lambda: self._doubt(token_hash))
+        identity = self._identities.find(token_hash)
+        if identity is None or identity.principal != found.principal:
+            identity = Identity(found.principal, doubt=lambda: self._doubt(token_hash))
+            self._identities.keep(token_hash, identity)
         wrong = identity.doubt()
         if wrong:
             raise Unauthenticated(wrong)

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from tidelog.model.access import ANONYMOUS
 from tidelog_broker.core.metadata.permissions import Principals
 
 WallClock = Callable[[], float]
 """Unix time. s."""
+
+
+class Clocks(NamedTuple):
+    """Time, as the sources of identities need it."""
+
+    wall: WallClock
+    """For what says itself when it expires."""
+    elapsed: Callable[[], float]
+    """Time that passed since any moment, for the age of answers: a clock that is set makes no answer younger.
+    s."""
 
 
 class Identity:
@@ -51,5 +61,5 @@ class TokenSource(Protocol):
         ...
 
 
-NOBODY = Identity(ANONYMOUS)
+WITHOUT_CREDENTIALS = Identity(ANONYMOUS)
 """The identity of a call without credentials."""

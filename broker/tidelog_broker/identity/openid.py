@@ -17,16 +17,16 @@ import structlog
 
 from tidelog.errors import Unauthenticated, Unavailable
 from tidelog.model.access import is_principal_name
-from tidelog_broker.identity.identity import Identity, WallClock
+from tidelog_broker.identity.identity import Clocks, Identity
 from tidelog_broker.identity.json_web_tokens import (
-    Remembered,
     claims_of,
     expiry_of,
-    hash_of,
     list_claim,
     looks_like_one,
+    parsed,
     text_claim,
 )
+from tidelog_broker.identity.remembered import Remembered, hash_of
 
 log = structlog.get_logger(__name__)
 
@@ -66,16 +66,17 @@ class Provider(NamedTuple):
 class OpenId:
     """The identities of tokens of one provider."""
 
-    def __init__(self, provider: Provider, read_keys: ReadKeys, now: WallClock) -> None:
+    def __init__(self, provider: Provider, read_keys: ReadKeys, clocks: Clocks) -> None:
         self._provider = provider
         self._read_keys = read_keys
-        self._now = now
+        self._clocks = clocks
         self._keys: dict[str, jwt.PyJWK] = {}
         """By key id."""
         self._read_at: float | None = None
+        """On the clock of elapsed time."""
         self._reading: asyncio.Task[None] | None = None
-        self._known: Remembered[tuple[Identity, float]] = Remembered()
-        """Identities, and when their tokens expire."""
+        self._known: Remembered[Identity] = Remembered()
+        """Only those of verified tokens, so that strangers displace none."""
 
     def __repr__(self) -> str:
         return f"<OpenId {self._provider.issuer} keys={len(self._keys)}>"
@@ -89,18 +90,18 @@ class OpenId:
             return False
 
     async def identity_of(self, token: str) -> Identity:
-        known = self._known.find(hash_of(token))
-        if known is None:
-            known = await self._verified(token)
-            self._known.keep(hash_of(token), known)
-        identity, _ = known
+        token_hash = hash_of(token)
+        identity = self._known.find(token_hash)
+        if identity is None:
+            identity = await self._verified(token)
+            self._known.keep(token_hash, identity)
         wrong = identity.doubt()
         if wrong:
-            self._known.forget(hash_of(token))
+            self._known.forget(token_hash)
             raise Unauthenticated(wrong)
         return identity
 
-    async def _verified(self, token: str) -> tuple[Identity, float]:
+    async def _verified(self, token: str) -> Identity:
         provider = self._provider
         key_id = _key_id(token)
         key = await self._key(key_id)
@@ -114,7 +115,8 @@ class OpenId:
                 leeway=LEEWAY_SECONDS,
                 options={"require": ["exp", "iss", "aud"], "verify_exp": False, "verify_nbf": True},
             )
-        except jwt.PyJWTError as error:
+        except (jwt.PyJWTError, OverflowError) as error:
+            # PyJWT lets the error of a time without an end through.
             raise Unauthenticated(f"the token of this call is not valid: {error}") from None
         name = text_claim(claims, provider.principal_claim)
         if not is_principal_name(name):
@@ -127,10 +129,10 @@ class OpenId:
             if is_principal_name(group) and not group.startswith(KUBERNETES_GROUPS)
         )
         expires = expiry_of(claims)
-        return Identity(f"oidc:{name}", groups, lambda: self._doubt(key_id, expires)), expires
+        return Identity(f"oidc:{name}", groups, lambda: self._doubt(key_id, expires))
 
     def _doubt(self, key_id: str, expires: float) -> str:
-        if self._now() >= expires + LEEWAY_SECONDS:
+        if self._clocks.wall() >= expires + LEEWAY_SECONDS:
             return "the token of this call has expired; call again with a new token"
         self._read_if_older_than(KEYS_SECONDS)
         if key_id not in self._keys:
@@ -157,8 +159,9 @@ class OpenId:
         return key
 
     def _read_if_older_than(self, seconds: float) -> None:
-        if self._reading is None and (self._read_at is None or self._now() - self._read_at >= seconds):
-            self._read_at = self._now()
+        now = self._clocks.elapsed()
+        if self._reading is None and (self._read_at is None or now - self._read_at >= seconds):
+            self._read_at = now
             self._reading = asyncio.create_task(self._read())
 
     async def _read(self) -> None:
@@ -182,11 +185,7 @@ def _keys_in(data: bytes) -> dict[str, jwt.PyJWK]:
 
 
 def _key_id(token: str) -> str:
-    try:
-        header = jwt.get_unverified_header(token)
-    except jwt.PyJWTError as error:
-        raise Unauthenticated(f"the token of this call is not a JSON Web Token: {error}") from None
-    key_id = header.get("kid")
+    key_id = parsed(lambda: jwt.get_unverified_header(token)).get("kid")
     if not isinstance(key_id, str):
         raise Unauthenticated("the token of this call does not name the key that signed it (kid)")
     return key_id

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import typer
 
+from tidelog.access_admin import NewToken
 from tidelog.cli.connection import SERVER, connected
 from tidelog.cli.errors import Exit, fail
 from tidelog.cli.output import OUTPUT, Output, console, example, print_json, table
@@ -47,11 +50,10 @@ def create(
         fail(f"--expires is {expires!r}; give a duration such as 90d or 12h", Exit.USAGE)
     until = datetime.now(UTC) + timedelta(microseconds=after_us) if after_us else None
     # First: a token that cannot be shown must not exist.
-    target = None if file is None else _new_file(file)
-    made = connected(server, lambda client: client.create_token(user, expires=until, note=note))
-    if target is not None:
-        with target:
-            target.write(made.token + "\n")
+    with _new_file(file) as target:
+        made = connected(server, lambda client: client.create_token(user, expires=until, note=note))
+        if target is not None:
+            _write(made, target)
     if output is Output.JSON:
         shown = {} if file is not None else {"token": made.token}
         print_json({**shown, **_json(made.description)})
@@ -99,11 +101,36 @@ def delete(
         sys.stdout.write(f"token {token.token_id} of {token.principal} is deleted\n")
 
 
-def _new_file(path: Path) -> Any:
+@contextmanager
+def _new_file(path: Path | None) -> Iterator[TextIO | None]:
+    """A new file that only this user can read; it is removed if the command fails."""
+    if path is None:
+        yield None
+        return
     try:
-        return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii")
+        made = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         fail(f"{path} exists already; give the name of a new file", Exit.CONFLICT)
+    except OSError as error:
+        fail(f"{path} cannot be written: {error.strerror}", Exit.ENVIRONMENT)
+    try:
+        with open(made, "w", encoding="ascii") as file:
+            yield file
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+
+
+def _write(made: NewToken, file: TextIO) -> None:
+    try:
+        file.write(made.token + "\n")
+        file.flush()
+    except OSError as error:
+        fail(
+            f"the token was made, but {file.name} cannot be written: {error.strerror}; withdraw the token "
+            f"with `tidelog token delete {made.description.token_id}`",
+            Exit.FAILED,
+        )
 
 
 def _expiry(token: TokenDescription) -> str:
