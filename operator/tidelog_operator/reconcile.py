@@ -55,6 +55,7 @@ from tidelog_operator.resources.naming import (
     ManifestId,
     manifest_id,
 )
+from tidelog_operator.resources.stateful_set import read_pods
 
 log = structlog.get_logger(__name__)
 
@@ -208,6 +209,8 @@ class Reconciler:
         zones = self._objects.zones_of(self.key, cluster.spec.rack_label)
         try:
             view = await self._brokers.look(self._ips(), zones)
+            there = self._owned().stateful_set(cluster)
+            view = replace(view, pods=None if there is None else read_pods(there).count)
         except TidelogError as error:
             return None, f"No broker of the Cluster {self.key.name} answers: {error}"
         return self._of_this_cluster(cluster, view)

@@ -4,12 +4,14 @@ killed."""
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import permutations
 
 import pytest
 
 from support.kube.situations import Brokers, stream
 from tidelog.model import PartitionDescription
 from tidelog_operator import actions as do
+from tidelog_operator.plan.balancing import plan_balancing
 from tidelog_operator.plan.scaling import ScalingAction, plan_scaling
 from tidelog_operator.resources.stateful_set import Pods
 
@@ -49,12 +51,12 @@ class Cluster:
                 assert len(action.moves) <= AT_ONCE
                 self.brokers.do(action)
 
-    def _partitions(self) -> list[PartitionDescription]:
+    def partitions(self) -> list[PartitionDescription]:
         return [one for each in self.brokers.streams.values() for one in each.partitions]
 
     def vote(self) -> None:
         """Removes the votes of draining brokers, as brokers do."""
-        holders = {broker for one in self._partitions() for broker in one.replicas}
+        holders = {broker for one in self.partitions() for broker in one.replicas}
         for broker, state in self.brokers.states.items():
             if state == "cordoned" and broker not in holders and broker in self.voters:
                 (other, *_) = [
@@ -279,14 +281,54 @@ def test_the_pod_of_an_unregistered_broker_is_removed_in_any_case(wanted: int) -
 
 
 def test_empty_brokers_without_pods_and_votes_are_unregistered() -> None:
-    away = {3: "fenced", 4: "fenced", 5: "fenced", 6: "active"}
-    cluster = Cluster(Brokers(7, stream("orders", [(0, 1, 4)]), states=away), Pods(3), voters=(0, 1, 5))
+    away = {3: "fenced", 5: "fenced", 6: "active"}
+    cluster = Cluster(Brokers(7, stream("orders", [(0, 1, 2)]), states=away), Pods(3), voters=(0, 1, 5))
 
     assert cluster.plan(3) == (do.UnregisterBroker(3, 1),)
     assert (
-        "Brokers without pods still hold replicas or votes: 4, 5. Set brokers to 6, wait until all brokers "
-        "are ready" in cluster.problem
+        "Brokers without pods still hold votes, or replicas that no other broker can take over: 5. Set "
+        "brokers to 6, wait until all brokers are ready" in cluster.problem
     )
+
+
+def test_replicas_of_brokers_without_pods_move_away_a_few_at_a_time() -> None:
+    """A former operator gave them replicas at the last moment."""
+    replicas = [(0, 1, 3), (1, 2, 4), (2, 3, 0)]
+    cluster = Cluster(Brokers(5, stream("orders", replicas), states={3: "fenced", 4: "fenced"}), Pods(3))
+
+    cluster.settle(3)
+
+    assert {one.replicas for one in cluster.partitions()} <= set(permutations(range(3)))
+    assert sorted(cluster.brokers.states) == [0, 1, 2]
+    assert cluster.problem == ""
+
+
+def test_a_partition_that_only_a_broker_without_a_pod_can_lead_is_not_moved() -> None:
+    cluster = Cluster(Brokers(4, stream("orders", [(3,), (0, 3)]), states={3: "fenced"}), Pods(3))
+    orders = cluster.brokers.streams["orders"]
+    lost = replace(orders.partitions[0], leader=None)
+    cluster.brokers.streams["orders"] = replace(orders, partitions=(lost, *orders.partitions[1:]))
+
+    (reassign,) = cluster.plan(3)
+
+    assert isinstance(reassign, do.Reassign)
+    assert [one.partition for one in reassign.moves] == [1]
+    assert "can take over: 3. Set brokers to 4" in cluster.problem
+
+
+def test_too_few_brokers_to_move_replicas_to_are_explained() -> None:
+    cluster = Cluster(Brokers(4, stream("orders", [(0, 1, 2, 3)]), states={3: "fenced"}), Pods(3))
+
+    assert cluster.plan(3) == ()
+    assert "can take over: 3. Set brokers to 4" in cluster.problem
+
+
+def test_a_broker_beyond_the_pods_gets_no_replica() -> None:
+    """It stops soon, although it is active still."""
+    view = replace(five().brokers.view(), pods=3)
+
+    assert view.schedulable == (0, 1, 2)
+    assert plan_balancing(replace(view, sizes={}), 10) == ()
 
 
 def test_a_broker_whose_pod_comes_back_stays_registered() -> None:

@@ -27,11 +27,18 @@ class BrokersView:
     """The zone of each broker, from the labels of its pod's node."""
     sizes: Mapping[PartitionName, int] | None = None
     """The bytes of a replica of each partition, where its brokers answered; None: no answer yet."""
+    pods: int | None = None
+    """The number of pods of the StatefulSet. A broker beyond it stops soon, or has stopped, and gets no
+    replica. None: not known."""
 
     @property
     def schedulable(self) -> tuple[int, ...]:
         """The brokers that may get new replicas now."""
-        return tuple(broker.broker_id for broker in self.cluster.brokers if broker.state == "active")
+        return tuple(
+            broker.broker_id
+            for broker in self.cluster.brokers
+            if broker.state == "active" and (self.pods is None or broker.broker_id < self.pods)
+        )
 
     @property
     def expected(self) -> tuple[int, ...]:

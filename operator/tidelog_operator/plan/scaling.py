@@ -6,6 +6,10 @@ drained a few partitions at a time, lose their votes (the brokers do that), and 
 the StatefulSet loses one pod, and then the next one. A change of the desired number meanwhile takes effect at
 once: a broker that should stay after all is uncordoned. While the brokers have no controller, nothing is
 removed, and no broker is changed.
+
+A broker can lose its pod although it holds replicas: a former operator that was suspended gave them to it at
+the last moment, or another client removed the pod. Its replicas move away too, as long as other brokers have
+the records.
 """
 
 from __future__ import annotations
@@ -33,6 +37,7 @@ ScalingAction: TypeAlias = BrokerAction | SetBrokerCount
 
 FENCED: Final = "fenced"
 DRAIN_BROKERS: Final = "to drain brokers that will be removed"
+DRAIN_STRANDED: Final = "to drain brokers that have no pods"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +57,33 @@ def plan_scaling(wanted: int, pods: Pods, view: BrokersView | None, moves_at_onc
     unexpected = _unexpected(max(wanted, pods.count), view)
     empty = tuple(one for one in unexpected if not one.replicas and one.broker_id not in view.cluster.voters)
     unregistered = (UnregisterBroker(one.broker_id, one.version) for one in empty)
-    problem = found.problem or _stranded([one.broker_id for one in unexpected if one not in empty])
-    return Scaling((*found.actions, *unregistered), problem)
+    stranded = [one.broker_id for one in unexpected if one not in empty]
+    drained = _drain_stranded(stranded, found, view, moves_at_once)
+    return Scaling((*found.actions, *unregistered, *drained.actions), found.problem or drained.problem)
+
+
+def _drain_stranded(
+    stranded: Sequence[int], found: Scaling, view: BrokersView, moves_at_once: int
+) -> Scaling:
+    """Plans moves away from brokers without pods, after the moves that are `found` already."""
+    stuck = [one for one in stranded if one in view.cluster.voters or _holds_without_leader(one, view)]
+    if found.problem or any(isinstance(one, Reassign) for one in found.actions):
+        return Scaling(problem=_stranded(stuck))
+    try:
+        moves = _drain(tuple(stranded), view, moves_at_once, DRAIN_STRANDED)
+    except InvalidRequest:
+        # There are too few other brokers.
+        return Scaling(problem=_stranded(stranded))
+    return Scaling(tuple(moves), _stranded(stuck))
+
+
+def _holds_without_leader(broker: int, view: BrokersView) -> bool:
+    """Whether the broker holds a replica of a partition that no other broker can lead."""
+    return any(
+        one.leader is None and broker in one.replicas
+        for stream in view.streams.values()
+        for one in stream.partitions
+    )
 
 
 def _steps(wanted: int, pods: Pods, view: BrokersView, moves_at_once: int) -> Scaling:
@@ -82,7 +112,7 @@ def _steps(wanted: int, pods: Pods, view: BrokersView, moves_at_once: int) -> Sc
         # Recorded before a broker is cordoned, so that the next operator knows which brokers to uncordon.
         return Scaling((*back, SetBrokerCount(pods.count, pods.count, leaving)))
     try:
-        drained = _drain(leaving, view, moves_at_once)
+        drained = _drain(leaving, view, moves_at_once, DRAIN_BROKERS)
     except InvalidRequest as error:
         return Scaling(tuple(back), f"The brokers that will be removed cannot be drained now: {error}")
     schedulable = [one for one in _registered(leaving, view) if one not in cordoned]
@@ -119,14 +149,15 @@ def _registered(brokers: Sequence[int], view: BrokersView) -> list[int]:
     return [broker for broker in brokers if broker in known]
 
 
-def _drain(leaving: tuple[int, ...], view: BrokersView, moves_at_once: int) -> list[ScalingAction]:
+def _drain(leaving: tuple[int, ...], view: BrokersView, moves_at_once: int, why: str) -> list[ScalingAction]:
     """Returns the next moves away from the leaving brokers, up to `moves_at_once` together with the running
-    ones. Raises `InvalidRequest` if too few brokers may get replicas now."""
+    ones. A partition without a leader waits: nothing can be copied from it. Raises `InvalidRequest` if too
+    few brokers may get replicas now."""
     parts = [
         (stream, one)
         for _, stream in sorted(view.streams.items())
         for one in stream.partitions
-        if any(broker in leaving for broker in one.target)
+        if one.leader is not None and any(broker in leaving for broker in one.target)
     ]
     moving = sum(_moves(one) for stream in view.streams.values() for one in stream.partitions)
     room = max(0, moves_at_once - moving)
@@ -136,7 +167,7 @@ def _drain(leaving: tuple[int, ...], view: BrokersView, moves_at_once: int) -> l
     sizes = [view.size_of(stream.name, one.partition) for stream, one in begin]
     targets = _drain_targets([one.target for _, one in begin], sizes, leaving, view)
     moves = tuple(move(stream, one, target) for (stream, one), target in zip(begin, targets, strict=True))
-    return [Reassign(moves, DRAIN_BROKERS)] if moves else []
+    return [Reassign(moves, why)] if moves else []
 
 
 def _drain_targets(
@@ -186,6 +217,7 @@ def _stranded(brokers: Sequence[int]) -> str:
     if not brokers:
         return ""
     return (
-        f"Brokers without pods still hold replicas or votes: {listed(brokers)}. Set brokers to "
-        f"{max(brokers) + 1}, wait until all brokers are ready, and then set the number that you want."
+        "Brokers without pods still hold votes, or replicas that no other broker can take over: "
+        f"{listed(brokers)}. Set brokers to {max(brokers) + 1}, wait until all brokers are ready, and then "
+        "set the number that you want."
     )
