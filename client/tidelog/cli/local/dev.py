@@ -158,7 +158,7 @@ def _addresses(count: int, host: str, nats_port: int, first: tuple[int, int, int
 
 def _check_host(host: str) -> None:
     """Ends the command if clients could not connect to this address, or it is not of this machine."""
-    if host in ("", "0.0.0.0", "::"):
+    if host in ("", "0.0.0.0", "::"):  # noqa: S104 refused
         fail(
             f"--host {host!r} is not an address that clients can connect to; give an address of this machine",
             Exit.USAGE,
