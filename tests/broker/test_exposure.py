@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from tidelog.cli.local.processes import python_module
 from tidelog_broker.__main__ import run
+from tidelog_broker.clock import elapsed_clock, system_clock
 from tidelog_broker.config.settings import Settings
+from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.errors import BrokerError
-from tidelog_broker.trust import check_exposure
+from tidelog_broker.trust import access_control_of, check_exposure
 
 
 def settings(**given: Any) -> Settings:
@@ -100,3 +104,21 @@ def test_a_broker_that_would_be_open_to_everybody_does_not_start(tmp_path: Path)
 
     assert done.returncode != 0
     assert "a=10.0.0.2:9210: it has no TLS" in done.stderr
+
+
+def test_a_local_token_that_cannot_be_written_stops_no_broker(tmp_path: Path) -> None:
+    """As on a full disk, where a start frees room."""
+    with ThreadPoolExecutor(1) as threads, capture_logs() as lines:
+        control = access_control_of(
+            settings(authentication="required", superusers="user:admin"),
+            None,
+            ClusterImage,
+            system_clock,
+            elapsed_clock,
+            threads,
+            data_directory=tmp_path / "absent",
+            broker_id=0,
+        )
+
+    assert control.authentication.required
+    assert any("the local token cannot be written" in line["event"] for line in lines)

@@ -191,13 +191,22 @@ async def test_calls_end_when_the_groups_of_their_token_change(server: ApiServer
 
 
 async def test_too_many_reviews_do_not_refuse_a_known_account(server: ApiServer) -> None:
-    go = asyncio.Event()
-    known, busy = server.review, False
-    source = ServiceAccounts(lambda text: _never(go) if busy else known(text), "tidelog", server.clocks)
+    go, all_begun, begun = asyncio.Event(), asyncio.Event(), 0
+    strangers = [token(NOW + number) for number in range(1, REVIEWS_MAX + 1)]
+
+    async def review(text: str) -> dict[str, Any]:
+        nonlocal begun
+        if text not in strangers:
+            return await server.review(text)
+        begun += 1
+        if begun == REVIEWS_MAX:
+            all_begun.set()
+        return await _never(go)
+
+    source = ServiceAccounts(review, "tidelog", server.clocks)
     identity = await source.identity_of(token())
-    busy = True
-    asking = [asyncio.create_task(source.identity_of(token(NOW + n))) for n in range(1, REVIEWS_MAX + 1)]
-    await asyncio.sleep(0)
+    asking = [asyncio.create_task(source.identity_of(stranger)) for stranger in strangers]
+    await asyncio.wait_for(all_begun.wait(), 10)
     server.elapsed += REVIEW_SECONDS
 
     assert await source.identity_of(token()) is identity
